@@ -98,7 +98,9 @@ def test_every_extra_has_such_a_message() -> None:
 
 def test_without_libpq_the_extra_binary_is_named() -> None:
     without = "import sys, ctypes.util; ctypes.util.find_library = lambda name: None"
-    line = _last_line(f"{without}; sys.modules |= dict.fromkeys(['psycopg_c', 'psycopg_binary']); import holdfast")
+    line = _last_line(
+        f"{without}; sys.modules |= dict.fromkeys(['psycopg_c', 'psycopg_binary']); from holdfast import Job"
+    )
     assert line == "ImportError: " + missing("holdfast", "binary", "libpq (PostgreSQL's client library)")
 
 

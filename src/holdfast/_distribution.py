@@ -51,3 +51,13 @@ def require(what: str, extra: str, library: str) -> None:
     """Raise ImportError with the extra to install if a library is missing: at once, not at its first use."""
     with needed(what, extra):
         import_module(library)
+
+
+def require_libpq() -> None:
+    """Import psycopg. Raise ImportError with the extra to install if it finds no libpq."""
+    try:
+        import psycopg  # noqa: F401 - its import fails without libpq
+    except ModuleNotFoundError:
+        raise
+    except ImportError as error:
+        raise ImportError(missing("holdfast", "binary", "libpq (PostgreSQL's client library)")) from error

@@ -6,8 +6,6 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from holdfast._model.call import suggestion
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -56,7 +54,7 @@ class Parser(argparse.ArgumentParser):
         word = unknown[0].partition("=")[0]
         options = [option for action in self._actions for option in action.option_strings]
         what = "option" if word.startswith("-") else "argument"
-        near = suggestion(word, options, likeness=_ALIKE) if what == "option" else ""
+        near = _suggestion(word, options) if what == "option" else ""
         self.error(f"there is no {what} {word}: {near or _ELSEWHERE.get(word) or self._see_help()}")
 
     def error(self, message: str) -> NoReturn:
@@ -97,7 +95,13 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _advice(self, word: str, known: Iterable[str]) -> str:
-        return suggestion(word, known, likeness=_ALIKE) or self._see_help()
+        return _suggestion(word, known) or self._see_help()
 
     def _see_help(self) -> str:
         return f"see `{self.prog} --help`"
+
+
+def _suggestion(word: str, known: Iterable[str]) -> str:
+    from holdfast._model.call import suggestion  # with asyncio, which no right call needs here
+
+    return suggestion(word, known, likeness=_ALIKE)
