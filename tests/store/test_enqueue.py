@@ -67,6 +67,22 @@ def test_most_jobs_and_events_pass_one_check(connect: Connect) -> None:
             conn.execute(f"SELECT holdfast.{call}".encode())
 
 
+def test_only_options_that_are_read_make_plain_jobs(connect: Connect) -> None:
+    """The library says so of a list, and then nothing else of it is read."""
+    conn = connect()
+    columns = "queue, priority, max_attempts, payload::text, headers::text, available_at = created_at, shard = id & 63"
+    plain = [job(payload="[1]").options(queue="q", priority=0, max_attempts=None), job()]
+    statement = enqueue_jobs(plain)
+    assert statement.params["plain"]
+    run_sync(conn, statement)
+    assert row(conn, columns) == [("q", 0, None, "[1]", None, True, True), ("default", 5, 3, "{}", None, True, True)]
+    for other in ("delay", "expires", "order_key", "unique", "headers", "after"):
+        given: dict[str, Any] = {
+            other: {"headers": {"a": "b"}, "after": [1]}.get(other, 60 if other in {"delay", "expires"} else "k")
+        }
+        assert not enqueue_jobs([*plain, job().options(**given)]).params["plain"], other
+
+
 def test_every_option_is_stored(connect: Connect) -> None:
     conn = connect()
     at = datetime(2100, 1, 1, tzinfo=UTC)

@@ -134,6 +134,8 @@ def test_what_enqueue_jobs_refuses(conn: Connection) -> None:
     for job, rule in JOBS:
         text = json.dumps([{"kind": "fine"}, job]).replace("'", "''")
         refused(conn, f"enqueue_jobs('{text}')", InvalidJob, rule)
+        if job.keys() <= {"kind", "payload", "queue", "priority", "max_attempts", "headers"}:
+            refused(conn, f"enqueue_jobs('{text}', true)", InvalidJob, rule)
 
 
 def test_what_publish_refuses(conn: Connection) -> None:

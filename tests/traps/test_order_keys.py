@@ -224,7 +224,7 @@ def test_enqueueing_takes_no_lock(connect: Connect, level: str) -> None:
     assert drain(worker) == [first, second]
 
     # The trap: whoever enqueues makes sure of the order at once, and waits for the others.
-    open_trap(one, "enqueue_jobs", ("    IF strpos(", "    PERFORM pg_advisory_xact_lock(4711);\n    IF strpos("))
+    open_trap(one, "enqueue_jobs", ("    IF plain THEN", "    PERFORM pg_advisory_xact_lock(4711);\n    IF plain THEN"))
     for conn in (one, other):
         conn.execute(f"BEGIN ISOLATION LEVEL {level}".encode())
     enqueue(one, job(order_key="a"))

@@ -89,6 +89,8 @@ class Envelope:
     if_blocker_fails: IfBlockerFails = "fail"
     head: str = field(init=False, repr=False, compare=False)
     """The start of the job's JSON object; the payload is appended to it."""
+    plain: bool = field(init=False, repr=False, compare=False)
+    """Whether only queue, priority and attempts are set: such a job is enqueued by a shorter statement."""
 
     def __post_init__(self) -> None:
         check_text("kind", self.kind, KIND_LIMIT)
@@ -110,17 +112,12 @@ class Envelope:
             # It must be the last member: `traced_head` appends to it.
             members["headers"] = checked_headers(self.headers)
         object.__setattr__(self, "head", _JSON.encode(members)[:-1])
+        object.__setattr__(self, "plain", members.keys() <= {"kind", "queue", "priority", "max_attempts"})
 
     @property
     def attempts(self) -> int:
         """`max_attempts` as SQL takes it, where null means the default and -1 means no limit."""
         return NO_LIMIT if self.max_attempts is None else self.max_attempts
-
-    @property
-    def plain(self) -> bool:
-        """Whether only queue, priority and attempts are set: such a job is enqueued by a shorter statement."""
-        rest = (self.delay, self.at, self.order_key, self.unique, self.expires)
-        return rest == (None,) * len(rest) and not (self.headers or self.after) and self.payload_version == 1
 
     def traced_head(self, trace: str) -> str:
         """Return `head` with this trace in its headers, unless they contain one."""

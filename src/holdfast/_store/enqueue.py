@@ -52,9 +52,13 @@ def enqueue_jobs(jobs: Sequence[NewJob[Any]]) -> Statement[list[Handle[Any]]]:
     """Insert the jobs and return their handles in the same order."""
 
     def handles(rows: Sequence[Row]) -> list[Handle[Any]]:
-        return [_handle(row, job) for row, job in zip(rows, jobs, strict=True)]
+        return [
+            Handle(job_id, chain_id, created, job.decode, job.encode)
+            for (job_id, chain_id, created), job in zip(rows, jobs, strict=True)
+        ]
 
-    return statement("enqueue_jobs", handles, jobs=_text(jobs)).storing(InvalidJob)
+    plain = all(job.envelope.plain for job in jobs)
+    return statement("enqueue_jobs", handles, jobs=_text(jobs), plain=plain).storing(InvalidJob)
 
 
 def enqueue_group(jobs: Sequence[NewJob[Any]], last: NewJob[Any]) -> Statement[Handle[Any]]:

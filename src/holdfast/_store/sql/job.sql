@@ -5,7 +5,7 @@ SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text
     headers => %(headers)s::text::json)
 
 -- name: enqueue_jobs
-SELECT id, chain_id, created FROM holdfast.enqueue_jobs(%(jobs)s)
+SELECT id, chain_id, created FROM holdfast.enqueue_jobs(%(jobs)s, %(plain)s)
 
 -- name: enqueue_group
 SELECT id, chain_id, created FROM holdfast.enqueue_group(%(jobs)s, %(last)s, %(run_anyway)s)

@@ -23,9 +23,10 @@ CREATE FUNCTION holdfast.is_doomed(job holdfast.job, clock timestamptz) RETURNS 
 CREATE FUNCTION holdfast.is_later(at timestamptz, delay_ms bigint, clock timestamptz) RETURNS boolean
     LANGUAGE sql STABLE RETURN CASE WHEN at > clock OR delay_ms > 0 THEN true END;
 
--- `jobs` is the text of a JSON array of objects whose keys are the fields of new_job. Answers in the order given.
+-- `jobs` is the text of a JSON array of objects whose keys are the fields of new_job. Answers in the order given. `plain`: none of them sets
+-- more than kind, payload, queue, priority, max_attempts and headers, so nothing else is read. A third of the time goes into reading.
 -- Called by enqueue_group, job.sql enqueue_jobs, schedule.sql enqueue_slots.
-CREATE FUNCTION holdfast.enqueue_jobs(jobs text) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
+CREATE FUNCTION holdfast.enqueue_jobs(jobs text, plain boolean DEFAULT false) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -35,7 +36,18 @@ BEGIN
     IF left(ltrim(left(jobs, 100), E' \t\r\n'), 1) IS DISTINCT FROM '[' THEN
         PERFORM holdfast.refuse('jobs: the text of a JSON array expected, got ' || CASE WHEN jobs IS NULL THEN 'null' ELSE 'something else' END);
     END IF;
-    IF strpos(jobs, '"unique_key"') > 0 OR strpos(jobs, '"blockers"') > 0 THEN
+    IF plain THEN
+        RETURN QUERY
+        INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, queue, kind, payload, headers)
+        SELECT CASE WHEN fault IS NULL THEN id ELSE holdfast.refuse(fault)::bigint END,
+            clock, clock, nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5), holdfast.shard_of(id, NULL), coalesce(queue, 'default'),
+            kind, payload, headers
+        FROM (SELECT nextval('holdfast.job_id_seq') AS id, g.*, holdfast.job_fault(g.kind, g.payload, g.queue, g.priority, g.max_attempts, NULL,
+                  NULL, NULL, NULL, NULL, NULL, NULL, NULL, g.headers, NULL, NULL) AS fault
+              FROM json_to_recordset(jobs::json)
+                  AS g (kind text, payload json, queue text, priority bigint, max_attempts bigint, headers json)) AS g
+        RETURNING job.id, job.id, true;
+    ELSIF strpos(jobs, '"unique_key"') > 0 OR strpos(jobs, '"blockers"') > 0 THEN
         RETURN QUERY SELECT * FROM holdfast.enqueue_unique_jobs(ARRAY(
             SELECT CASE WHEN f.fault IS NULL THEN g ELSE holdfast.refuse(f.fault)::holdfast.new_job END
             FROM json_populate_recordset(NULL::holdfast.new_job, jobs::json) AS g,
@@ -56,10 +68,10 @@ BEGIN
                   g.unique_window_ms, g.on_conflict, g.headers, g.payload_version, g.blockers) AS fault
               FROM json_populate_recordset(NULL::holdfast.new_job, jobs::json) AS g) AS g
         RETURNING job.id, job.id, true;
-        GET DIAGNOSTICS made = ROW_COUNT;
-        IF made > 1000000 THEN
-            PERFORM holdfast.refuse(format('jobs: at most 1000000 expected, got %s', made));
-        END IF;
+    END IF;
+    GET DIAGNOSTICS made = ROW_COUNT;
+    IF made > 1000000 THEN
+        PERFORM holdfast.refuse(format('jobs: at most 1000000 expected, got %s', made));
     END IF;
     -- A statement of its own, after the insert. Under load no worker sleeps, and this one look-up is the only cost.
     IF current_setting('transaction_isolation') <> 'read committed' OR EXISTS (SELECT FROM holdfast.sleeper WHERE until > clock) THEN
