@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"\b(?:timedelta|int|float)\b")
 # Numbers that count nothing: ids, versions and the like.
 _IDENTIFIERS = re.compile(
-    r"(?:\w+_)?ids?|chains?|job|before|after|(?:\w+_)?version|status|token|attempt|now|clock|random|bounds|run_id"
+    r"(?:\w+_)?ids?|chains?|job|key|before|after|(?:\w+_)?version|status|token|attempt|now|clock|random|bounds|run_id"
 )
 # Users receive these and do not make them. Their fields are results.
 _RECEIVED = {"Enqueued", "JobInfo", "Progress", "Running", "ScheduleLine"}

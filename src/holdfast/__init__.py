@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         HoldfastError,
         InvalidEvent,
         InvalidJob,
+        InvalidStep,
         KindTaken,
         LeaseLost,
         NotCommitted,
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
         SchemaMissing,
         SchemaOutdated,
         SchemaUnknown,
+        StepFailed,
+        StoryChanged,
         SubscriptionTaken,
         UnknownKind,
         UnsupportedConnection,
@@ -43,10 +46,12 @@ if TYPE_CHECKING:
     from holdfast._model.event import Event, NewEvent, Topic
     from holdfast._model.job import Blocker, Busy, Fail, Handle, Job, Progress, Reschedule, SyncJob
     from holdfast._model.kind import DeclaredKind, Kind
+    from holdfast._model.message import Message
     from holdfast._model.new_job import Continue, NewJob, OrderKey
     from holdfast._model.retry import Retry
     from holdfast._model.schedule import Cron, Every
     from holdfast._model.settings import Settings, SettingsError
+    from holdfast._model.step import Step
     from holdfast._model.unique import Unique
     from holdfast._model.work import Lease
     from holdfast._store.chain import ChainLine
@@ -83,6 +88,7 @@ __all__ = [
     "HoldfastError",
     "InvalidEvent",
     "InvalidJob",
+    "InvalidStep",
     "Item",
     "Job",
     "JobInfo",
@@ -91,6 +97,7 @@ __all__ = [
     "KindTaken",
     "Lease",
     "LeaseLost",
+    "Message",
     "NewEvent",
     "NewJob",
     "NoTransaction",
@@ -109,6 +116,9 @@ __all__ = [
     "SchemaUnknown",
     "Settings",
     "SettingsError",
+    "Step",
+    "StepFailed",
+    "StoryChanged",
     "SubscriptionTaken",
     "SyncClient",
     "SyncJob",
@@ -161,6 +171,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
             "HoldfastError": "holdfast._model.errors",
             "InvalidEvent": "holdfast._model.errors",
             "InvalidJob": "holdfast._model.errors",
+            "InvalidStep": "holdfast._model.errors",
             "Item": "holdfast._model.batch_kind",
             "Job": "holdfast._model.job",
             "JobInfo": "holdfast._store.job",
@@ -169,6 +180,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
             "KindTaken": "holdfast._model.errors",
             "Lease": "holdfast._model.work",
             "LeaseLost": "holdfast._model.errors",
+            "Message": "holdfast._model.message",
             "NewEvent": "holdfast._model.event",
             "NewJob": "holdfast._model.new_job",
             "NoTransaction": "holdfast._model.errors",
@@ -187,6 +199,9 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
             "SchemaUnknown": "holdfast._model.errors",
             "Settings": "holdfast._model.settings",
             "SettingsError": "holdfast._model.settings",
+            "Step": "holdfast._model.step",
+            "StepFailed": "holdfast._model.errors",
+            "StoryChanged": "holdfast._model.errors",
             "SubscriptionTaken": "holdfast._model.errors",
             "SyncClient": "holdfast._app.sync",
             "SyncJob": "holdfast._model.job",

@@ -43,6 +43,7 @@ class Sale(BaseModel):
 
 app = Holdfast()
 sold = app.event("sold", Sale)
+paid = app.message("paid", Sale)
 
 
 @app.job("act")
@@ -64,6 +65,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "enqueue_group": lambda verbs, conn: verbs.enqueue_group(conn, [act.new()], then=act.new()),
     "publish": lambda verbs, conn: verbs.publish(conn, sold.new(Sale(id=7))),
     "publish_many": lambda verbs, conn: verbs.publish_many(conn, [sold.new(Sale(id=7))]),
+    "send": lambda verbs, conn: verbs.send(conn, 7, paid, Sale(id=7)),
     "get_job": lambda verbs, conn: verbs.get_job(conn, 7),
     "get_chain": lambda verbs, conn: verbs.get_chain(conn, 7),
     "list_chains": lambda verbs, conn: verbs.list_chains(conn),

@@ -21,6 +21,7 @@ DEFINERS = {
     "enqueue_group": "a producer may enqueue and touch no table",
     "publish": "a producer may publish and touch no table",
     "publish_events": "a producer may publish and touch no table",
+    "send_message": "a producer may send to a story and touch no table",
     "receive": "a consumer may use the inbox and touch no table",
     "ensure_partitions": "only the owner of a table adds partitions to it",
     "drop_partition": "only the owner of a table drops partitions of it",

@@ -31,11 +31,14 @@ if TYPE_CHECKING:
 ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer", "holdfast_operator"]
 WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 
-LIVE = "blocker job kept_end member order_stop parked reader schedule sleeper subscription sweep watcher worker"
+LIVE = (
+    "blocker job kept_end member message order_stop parked reader schedule sleeper step subscription sweep watcher "
+    "worker"
+)
 PAGES = "access_token answered audit ended_session imported"
 READ = "archive_exports census event identity landmark migration queue replay retention"
 HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
-PRODUCING = {"enqueue", "enqueue_group", "enqueue_jobs", "publish", "publish_events"}
+PRODUCING = {"enqueue", "enqueue_group", "enqueue_jobs", "publish", "publish_events", "send_message"}
 LOOKING = {
     "lag", "position_of", "last_event_id", "cluster", "positions_are_valid", "take_census", "get_job", "find_ended",
     "history_spans", "todays_span", "expiry_clock",

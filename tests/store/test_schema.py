@@ -473,4 +473,4 @@ def test_a_vacuum_does_not_shrink_the_tables_that_run_empty_again_and_again(data
             "AND (c.reltoastrelid = 0 OR c.relpersistence = 'u' OR EXISTS (SELECT FROM pg_class t "
             "WHERE t.oid = c.reltoastrelid AND 'vacuum_truncate=off' = ANY (t.reloptions))) ORDER BY 1"
         ).fetchall()
-    assert [name for (name,) in rows] == ["job", "member", "reader", "sleeper", "sweep", "watcher"]
+    assert [name for (name,) in rows] == ["job", "member", "message", "reader", "sleeper", "step", "sweep", "watcher"]

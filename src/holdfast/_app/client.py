@@ -36,13 +36,16 @@ if TYPE_CHECKING:
     from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
     from holdfast._model.job import Handle, HasResult, Job
+    from holdfast._model.message import Message
     from holdfast._model.new_job import Continue, NewJob
     from holdfast._model.schedule import Schedule
     from holdfast._store.chain import ChainLine, Completion
     from holdfast._store.job import Chain, JobInfo, Rescheduling, RetryResult
     from holdfast._store.schedule import Running, ScheduleLine
     from holdfast._store.search import Cancellation
+    from holdfast._store.step import Sent
 
+A = TypeVar("A")
 R = TypeVar("R")
 
 WAIT = timedelta(seconds=30)
@@ -100,6 +103,24 @@ class Client:
         nothing for it, or roll back. Call it shortly before the commit: it locks the jobs. See `Job.complete`.
         """
         return await run(conn, self._verbs.complete_many(ends)) if ends else []
+
+    async def send(
+        self,
+        conn: AsyncConnection,
+        job: Handle[Any] | NewJob[Any] | int,
+        message: Message[A],
+        value: A,
+        /,
+        *,
+        key: str | None = None,
+    ) -> Sent:
+        """Send a message to a story in the transaction of `conn`; it is received only if that commits.
+
+        `job`: its handle, the id of its chain, or a new job with the same unique key. `key`: a second message of this
+        sort with the same key is not kept. Default: none. Returns `sent`, `duplicate`, `already_ended` or `not_found`.
+        The transaction must be READ COMMITTED.
+        """
+        return await run_joined(conn, self._verbs.send(job, message, value, key))
 
     async def publish(self, conn: AsyncConnection, event: NewEvent) -> int:
         """Publish an event in the transaction of `conn`; return the event's id."""

@@ -15,6 +15,7 @@ from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import HoldfastError, KindTaken, SubscriptionTaken
 from holdfast._model.event import Event, Subscriber, Topic
 from holdfast._model.kind import DeclaredKind, Kind
+from holdfast._model.message import Message
 from holdfast._model.new_job import OMITTED, Envelope, NewJob, Omitted, check_new_job
 from holdfast._model.retry import Retry
 from holdfast._model.work import SHORTEST_LEASE, Executor, longest_run, work_of
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from holdfast._model.schedule import Missed, Schedule
     from holdfast._model.unique import Unique
     from holdfast._model.work import Lease
-    from holdfast._relay.message import Message, Sink
+    from holdfast._relay.message import Message as OutgoingMessage
+    from holdfast._relay.message import Sink
     from holdfast._relay.subscription import Poison, Start
 
 A = TypeVar("A")
@@ -69,6 +71,7 @@ class Registry:
         self._runners: dict[str, Runner] = {}
         self._schedules: dict[str, PeriodicJob] = {}
         self._topics: dict[str, Topic[Any]] = {}
+        self._messages: set[str] = set()
         self._subscriptions: dict[str, Feed | Relay] = {}
 
     @property
@@ -170,6 +173,18 @@ class Registry:
         self._topics[name] = Topic(name, model, version=version, codec=self.codec)
         return self._topics[name]
 
+    @explained("app.message")
+    def message(self, name: str, model: type[A]) -> Message[A]:
+        """Declare a sort of message that stories receive; `model` is the type of its values.
+
+        `model`: pydantic, dataclass or TypedDict.
+        """
+        check_registered_name("app.message", name)
+        check_model("app.message", name, model)
+        self._take("message", name, HoldfastError, taken=name in self._messages)
+        self._messages.add(name)
+        return Message(name, model, codec=self.codec)
+
     @property
     def topics(self) -> Mapping[str, Topic[Any]]:
         """All topics of this application by name."""
@@ -221,7 +236,7 @@ class Registry:
         partitions: int = 1,
         poison: Poison = "block",
         window: int = 256,
-        envelope: Callable[[Message], Message] | None = None,
+        envelope: Callable[[OutgoingMessage], OutgoingMessage] | None = None,
         lease: Duration | None = None,
     ) -> None:
         """Publish every event of these topics to a sink, in order per key; without topics, every event.

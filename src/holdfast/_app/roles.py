@@ -25,6 +25,7 @@ ROLES = {
     "enqueue_group": _PRODUCER,
     "publish": _PRODUCER,
     "publish_many": _PRODUCER,
+    "send": _PRODUCER,
     "get_job": _VIEWER,
     "get_chain": _VIEWER,
     "list_chains": _VIEWER,

@@ -34,13 +34,16 @@ if TYPE_CHECKING:
     from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
     from holdfast._model.job import Handle, HasResult, Job
+    from holdfast._model.message import Message
     from holdfast._model.new_job import Continue, NewJob
     from holdfast._model.schedule import Schedule
     from holdfast._store.chain import ChainLine, Completion
     from holdfast._store.job import Chain, JobInfo, Rescheduling, RetryResult
     from holdfast._store.schedule import Running, ScheduleLine
     from holdfast._store.search import Cancellation
+    from holdfast._store.step import Sent
 
+A = TypeVar("A")
 R = TypeVar("R")
 
 
@@ -68,6 +71,19 @@ class SyncClient:
     def complete_many(self, conn: SyncConnection, ends: Mapping[Job[Any], object]) -> list[Job[Any]]:
         """Complete jobs of a batch in the transaction of `conn`. See `Holdfast.complete_many`."""
         return run_sync(conn, self._verbs.complete_many(ends)) if ends else []
+
+    def send(
+        self,
+        conn: SyncConnection,
+        job: Handle[Any] | NewJob[Any] | int,
+        message: Message[A],
+        value: A,
+        /,
+        *,
+        key: str | None = None,
+    ) -> Sent:
+        """Send a message to a story in the transaction of `conn`. See `Holdfast.send`."""
+        return run_joined_sync(conn, self._verbs.send(job, message, value, key))
 
     def publish(self, conn: SyncConnection, event: NewEvent) -> int:
         """Publish an event in the transaction of `conn`. See `Holdfast.publish`."""

@@ -14,13 +14,15 @@ import psycopg
 from holdfast._app.arguments import check_event, given_id, given_job_id, listed_events, listed_jobs, running_attempts
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
+from holdfast._model.call import type_name
 from holdfast._model.child import refuse_in_child
 from holdfast._model.databases import Databases, check_address, databases_of, named
 from holdfast._model.databases_file import DatabasesFile
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Handle
-from holdfast._model.new_job import LAST_ID, LONGEST_DELAY, Continue, check_new_job
+from holdfast._model.message import Message
+from holdfast._model.new_job import LAST_ID, LONGEST_DELAY, Continue, NewJob, check_new_job
 from holdfast._model.option import check_time
 from holdfast._model.settings import Settings, SettingsError
 from holdfast._store.chain import Completion, complete_chain, delete_chains, result_of
@@ -29,6 +31,7 @@ from holdfast._store.event import publish_event, publish_events
 from holdfast._store.job import Chain, RetryResult, get_job, read_chain, reschedule_job, retry_job
 from holdfast._store.schema import migrate
 from holdfast._store.search import Cancellation, cancel_job
+from holdfast._store.step import send_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -40,11 +43,12 @@ if TYPE_CHECKING:
     from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
     from holdfast._model.job import HasResult, Job
-    from holdfast._model.new_job import NewJob
     from holdfast._store.chain import ChainEnd
     from holdfast._store.job import JobInfo, Rescheduling, RetryRow
     from holdfast._store.statement import Statement
+    from holdfast._store.step import Sent
 
+A = TypeVar("A")
 R = TypeVar("R")
 
 
@@ -130,6 +134,18 @@ class Verbs:
     def publish_many(self, events: Sequence[NewEvent]) -> Statement[list[int]]:
         refuse_in_child("app.publish_many")
         return publish_events(listed_events("app.publish_many", events))
+
+    def send(
+        self, job: Handle[Any] | NewJob[Any] | int, message: Message[A], value: A, key: str | None
+    ) -> Statement[Sent]:
+        if not isinstance(message, Message):
+            raise TypeError(f"app.send: expected a message, as app.message declares it, got {type_name(message)}")
+        payload = message.encode(value)
+        if not isinstance(job, NewJob):
+            return send_message(message.name, payload, key=key, chain=_id(job))
+        if (unique := job.envelope.unique) is None:
+            raise InvalidJob(f"app.send: {job.kind} has no unique key to find its job by: give the handle")
+        return send_message(message.name, payload, key=key, kind=job.kind, unique_key=unique.key)
 
     def get_job(self, job: Handle[Any] | int) -> Statement[JobInfo[Any] | None]:
         return get_job(_job_id(job), self._decode(job))

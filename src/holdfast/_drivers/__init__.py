@@ -33,7 +33,7 @@ from holdfast._model.errors import (
 if TYPE_CHECKING:
     from holdfast._store.statement import Statement
 
-__all__ = ["AsyncConnection", "SyncConnection", "driver_of", "run", "run_sync", "state_of"]
+__all__ = ["AsyncConnection", "SyncConnection", "driver_of", "outside_transaction", "run", "run_sync", "state_of"]
 
 T = TypeVar("T")
 
@@ -76,6 +76,12 @@ def driver_of(conn: object) -> Any:
     """Return the module that runs statements on this connection."""
     cls: Any = type(conn)
     return _driver_of(cls)
+
+
+def outside_transaction(conn: object) -> str | None:
+    """Return what to write if a statement on this connection commits by itself; None if it does not."""
+    cure: str | None = driver_of(conn).outside_transaction(conn)
+    return cure
 
 
 @lru_cache(maxsize=256)

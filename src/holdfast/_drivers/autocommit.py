@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._drivers import driver_of, run, run_sync
+from holdfast._drivers import outside_transaction, run, run_sync
 from holdfast._model.call import callers_frame
 from holdfast._model.errors import AutocommitWarning
 
@@ -38,7 +38,7 @@ def run_joined_sync(conn: SyncConnection, statement: Statement[T]) -> T:
 
 def _warn(conn: object) -> None:
     """Warn once for each line of the application, as Python does with warnings by default."""
-    if (cure := driver_of(conn).outside_transaction(conn)) is not None and (frame := callers_frame()) is not None:
+    if (cure := outside_transaction(conn)) is not None and (frame := callers_frame()) is not None:
         warnings.warn_explicit(
             _MESSAGE.format(cure),
             AutocommitWarning,

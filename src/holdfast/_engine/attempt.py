@@ -6,7 +6,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from holdfast._drivers import run, run_sync
-from holdfast._model.errors import AbortReason, AbortSignal
+from holdfast._model.errors import AbortReason, AbortSignal, InvalidStep
+from holdfast._model.step import Steps
 from holdfast._store.finish import Ending
 from holdfast._store.lease import Held
 
@@ -53,11 +54,31 @@ class AttemptOwner(Protocol):
         """Return the statement that completes many jobs; its value is the attempts whose claim is lost."""
         ...
 
+    def steps(self, attempt: Attempt) -> AttemptSteps:
+        """Return the steps of an attempt, at its first verb."""
+        ...
+
     def report(self, attempt: Attempt, progress: Progress) -> None:
         """Record the job's progress. May be called from any thread."""
 
     def served(self, kind: str) -> int | None:
         """Return the newest payload version that a live worker accepts, or None while that is unknown."""
+        ...
+
+
+class AttemptSteps(Steps, Protocol):
+    """The steps of one attempt. A protocol, since `jobs/steps.py`, which implements it, works on attempts."""
+
+    @property
+    def progressed(self) -> bool:
+        """Whether the attempt has recorded anything."""
+        ...
+
+    async def end(self) -> None:
+        """Wait until everything that has run is recorded."""
+
+    async def outcome_of(self, exc: BaseException | None) -> Outcome | BaseException | None:
+        """Return the outcome of a suspended attempt, or else the error to end it with. None: the handler returned."""
         ...
 
 
@@ -104,6 +125,8 @@ class Attempt(Ending):
     """The error text when a limit other than `max_runtime` was exceeded."""
     completed: bool = False
     """Whether the handler completed the job in its own transaction, which may or may not have committed."""
+    story: AttemptSteps | None = None
+    """Its steps; None: it has called no verb of a story."""
     follower: EnqueuedJob | None = None
     """The next job in the chain if this one completes."""
 
@@ -137,6 +160,19 @@ class Attempt(Ending):
     @property
     def database(self) -> str:
         return self.completer.database
+
+    @property
+    def steps(self) -> AttemptSteps:
+        if self.group is not None:
+            raise InvalidStep("the job of a batch records no steps: it shares its handler with others")
+        if self.story is None:
+            self.story = self.completer.steps(self)
+        return self.story
+
+    @property
+    def number(self) -> int:
+        """The number of this attempt, counted since a step was last recorded."""
+        return 1 if self.story is not None and self.story.progressed else self.claimed.attempt
 
     async def complete(self, conn: AsyncConnection, result: object) -> None:
         await run(conn, self.completer.complete(self, result))

@@ -5,6 +5,10 @@ settings.py        reads and checks the settings
 scheme.py          finds what is wrong with the scheme of an address
 databases.py       holds several databases by name, reads them from a file, and places a key in one of them
 databases_file.py  reads the file of databases again whenever it has changed
+step.py            names steps, and finds the result types of their functions
+story.py           is the verbs of a job that records steps
+failure_record.py  converts failures of steps to JSON and back
+message.py         holds the messages that stories receive
 kind.py            holds a handler under its name, and makes jobs for it
 handler.py         checks the function that runs the jobs of a kind, and reads its parameters
 batch_kind.py      holds a handler that takes several jobs in one call

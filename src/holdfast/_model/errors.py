@@ -11,6 +11,9 @@
     ├── WrongIsolation          the operation needs a READ COMMITTED transaction
     ├── NoTransaction           a message was received on an autocommit connection, outside of a transaction
     ├── NotCommitted            the handler completed its job in a transaction that it did not commit
+    ├── InvalidStep             a step that cannot be recorded: used twice, inside another, without a result type
+    ├── StoryChanged            a new step was reached while a recorded one was not
+    ├── StepFailed              code: a step failed in an earlier attempt, with an error of an unknown class
     ├── UnknownKind
     ├── KindTaken
     ├── SubscriptionTaken
@@ -171,6 +174,35 @@ class NotCommitted(HoldfastError):
 
     Cure: Commit the transaction of `job.complete` before the handler returns. The job runs again.
     """
+
+
+class InvalidStep(HoldfastError):
+    """This step cannot be recorded.
+
+    Cure: The message names the step. Correct the handler, and retry the job.
+    """
+
+    retryable = False
+
+
+class StoryChanged(HoldfastError):
+    """This story was recorded by other code: a new step was reached, and a recorded one was not.
+
+    Cure: Give the step its old name, or keep the old branch until its stories have ended. Then retry the job.
+    """
+
+    retryable = False
+
+
+class StepFailed(HoldfastError):
+    """A step failed in an earlier attempt, with an error whose class this process does not have.
+
+    Cure: Look at `code` and the text.
+    """
+
+    def __init__(self, message: str, code: str = "") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class UnknownKind(HoldfastError):

@@ -14,6 +14,7 @@ from holdfast._logs.failure import CODE_LIMIT, Failure, only_leaf, retryable
 from holdfast._model.call import explains
 from holdfast._model.duration import LONGEST, as_timedelta
 from holdfast._model.errors import AbortSignal, HoldfastError
+from holdfast._model.story import Story, SyncStory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast._model.connection import AsyncConnection, SyncConnection
     from holdfast._model.duration import Duration
     from holdfast._model.retry import Retry
+    from holdfast._model.step import Steps
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -97,9 +99,11 @@ class Run(Protocol):
     async def complete(self, conn: AsyncConnection, result: object) -> None: ...
     def complete_sync(self, conn: SyncConnection, result: object) -> None: ...
     def report(self, progress: Progress) -> None: ...
+    @property
+    def steps(self) -> Steps: ...
 
 
-class Job(Generic[S_co]):
+class Job(Story, Generic[S_co]):
     """The job that a handler receives as its first argument.
 
     >>> Job(id=7, kind="receipt.send", state=None).idempotency_key
@@ -155,6 +159,14 @@ class Job(Generic[S_co]):
         """
         return f"holdfast:{self.id}" if self._run is None else self._run.idempotency_key
 
+    def step_key(self, name: str, key: str | int | None = None) -> str:
+        """Return an idempotency key for a step: the same in every attempt, and no other step has it."""
+        return ":".join(str(part) for part in (self.idempotency_key, name, key) if part is not None)
+
+    @property
+    def _steps(self) -> Steps:
+        return _running(self.id, self._run).steps
+
     @property
     def log(self) -> logging.Logger:
         """A logger whose lines carry this job, as those of any logger do while the handler runs."""
@@ -190,7 +202,7 @@ class Job(Generic[S_co]):
             self._run.report(Progress(fraction, note))
 
 
-class SyncJob:
+class SyncJob(SyncStory):
     """The verbs of a job for synchronous connections: `job.sync`. See the same verb of `Job`."""
 
     __slots__ = ("_id", "_run")
@@ -198,6 +210,10 @@ class SyncJob:
     def __init__(self, id: int, run: Run | None) -> None:  # noqa: A002 - the usual name
         self._id = id
         self._run = run
+
+    @property
+    def _steps(self) -> Steps:
+        return _running(self._id, self._run).steps
 
     def complete(self, conn: SyncConnection, result: T) -> T:
         """Complete this job in the transaction of `conn` and return the result. See `Job.complete`."""

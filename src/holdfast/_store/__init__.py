@@ -12,6 +12,7 @@ claim.py         takes due jobs, and remembers where claims ended
 named.py         takes jobs by the names in notifications
 lease.py         renews leases, checks claims, stores progress, and takes jobs back whose lease expired
 finish.py        stores how attempts ended
+step.py          records the steps of stories, and sends messages to them
 worker.py        registers workers, their heartbeats, queue controls and partitions
 sleeper.py       records sleeping workers and chain watchers, so that they can be woken
 chain.py         completes, deletes and reads chains, and reads blockers

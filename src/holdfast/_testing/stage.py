@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, cast
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.jobs.complete import Completer
 from holdfast._engine.jobs.handlers import Handlers
+from holdfast._engine.jobs.recorder import Recorder
 from holdfast._engine.link import Links
 from holdfast._engine.own_row import OwnRow
 from holdfast._engine.session import Session
@@ -101,7 +102,7 @@ class Stage:
         with suppress(SettingsError):
             database = next(iter(self._app.databases))
         session = Session(Links("", name=database, timeout=0.0), self._row, schema=schema)
-        self._completer = Completer(session, self._app.codec)
+        self._completer = Completer(session, self._app.codec, Recorder(self._run, self._row))
         if self._state is OMITTED and self._app.lifespan is not None:
             self._handlers.state = await self._stack.enter_async_context(self._app.lifespan(self._app))
         else:

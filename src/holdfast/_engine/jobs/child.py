@@ -13,14 +13,14 @@ import time
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast._drivers import run, run_sync
 from holdfast._engine.jobs.complete import Completion
 from holdfast._logs.log import carry_trace, current_trace
 from holdfast._model.child import IMPORTING
 from holdfast._model.codec import JsonCodec
-from holdfast._model.errors import AbortSignal
+from holdfast._model.errors import AbortSignal, InvalidStep
 from holdfast._model.job import Job
 from holdfast._model.kind import Kind
 from holdfast._store.lease import Held
@@ -197,6 +197,12 @@ class ChildRun:
 
     def complete_sync(self, conn: SyncConnection, result: object) -> None:
         run_sync(conn, self._complete(result))
+
+    @property
+    def steps(self) -> NoReturn:
+        raise InvalidStep(
+            'a handler with executor="process" records no steps: its process cannot be suspended: use "thread"'
+        )
 
     def report(self, progress: Progress) -> None:
         self._pipe.send(("progress", progress))

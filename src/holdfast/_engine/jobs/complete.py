@@ -7,6 +7,8 @@ import math
 import time
 from typing import TYPE_CHECKING, assert_never
 
+from holdfast._engine.jobs.recorder import Recorder
+from holdfast._engine.jobs.steps import Steps
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import traceback_for
 from holdfast._logs.log import TRACEPARENT, Log, current_trace, trace_in
@@ -42,7 +44,9 @@ log = Log(__name__)
 class Completer:
     """Completes jobs and writes progress. One instance serves all jobs of a worker in one database."""
 
-    def __init__(self, session: Session, codec: JsonCodec) -> None:
+    def __init__(self, session: Session, codec: JsonCodec, recorder: Recorder | None = None) -> None:
+        """Create it; `recorder` records steps. Default: one of this session."""
+        self._recorder = recorder or Recorder(session.links.finish.run, session.row)
         self._session = session
         self._links = session.links
         self._row = session.row
@@ -94,6 +98,10 @@ class Completer:
 
         endings = [completion.ending(ends[attempt], attempt.claimed) for attempt, completion in completions.items()]
         return complete_batch(self._row.id, endings).then(check)
+
+    def steps(self, attempt: Attempt) -> Steps:
+        """Return the steps of an attempt, at its first verb."""
+        return Steps(attempt, self._recorder, self._codec)
 
     def report(self, attempt: Attempt, progress: Progress) -> None:
         """Store the progress for the next write. Safe to call from any thread."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import time
@@ -16,14 +17,14 @@ from holdfast._logs import log as logs
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import carry_trace, current_trace, id_of, trace_in
 from holdfast._model.batch_kind import Item
-from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, NotCommitted
+from holdfast._model.errors import Aborted, AbortReason, HoldfastError, InvalidJob, NotCommitted
 from holdfast._model.job import Busy, Cancelled, Completed, Fail, Failed, Job, Outcome, Released, Reschedule, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast._engine.application import Middleware
-    from holdfast._engine.attempt import Attempt
+    from holdfast._engine.attempt import Attempt, AttemptSteps
     from holdfast._engine.jobs.executor import Executors
     from holdfast._engine.report.transition import Spans
     from holdfast._model.codec import JsonCodec
@@ -87,8 +88,27 @@ class Handlers:
                 given = (job,) if kind.takes_job else ()
                 result = await self._called(attempt, job, partial(kind.handler, *given, **arguments))
         except BaseException as exc:  # noqa: BLE001 - anything a handler raises is an outcome, also SystemExit
+            if attempt.story is not None:
+                return await self._ended_story(attempt, attempt.story, exc)
             return self.aborted(attempt) if attempt.signal.aborted else self._raised(attempt, exc)
+        if attempt.story is not None:
+            return await self._ended_story(attempt, attempt.story, None, result)
         return self._returned(attempt, result)
+
+    async def _ended_story(
+        self, attempt: Attempt, story: AttemptSteps, exc: BaseException | None, result: object = None
+    ) -> Outcome | None:
+        """Return the outcome of a handler that has called verbs of a story, once all that it did is recorded."""
+        await story.end()
+        if attempt.signal.aborted and exc is not None:
+            return self.aborted(attempt)
+        try:
+            ended = await story.outcome_of(exc)
+        except (Aborted, asyncio.CancelledError):
+            return self.aborted(attempt)
+        if isinstance(ended, BaseException):
+            return self._raised(attempt, ended)
+        return self._returned(attempt, result) if ended is None else ended
 
     async def traced_outcome(self, attempt: Attempt) -> Outcome | None:
         """Run `outcome` inside a span."""
@@ -231,10 +251,10 @@ class Handlers:
         claimed = attempt.claimed
         retry = replace(attempt.kind.work.retry or self._retry, max_attempts=claimed.max_attempts)
         try:
-            return outcome_of(exc, attempt=claimed.attempt, retry=retry)
+            return outcome_of(exc, attempt=attempt.number, retry=retry)
         except BaseException as odd:  # noqa: BLE001 - an exception of the application may raise when it is read
             error = RuntimeError(f"an error that cannot be read: looking at it raised {type(odd).__name__}")
-            return outcome_of(error, attempt=claimed.attempt, retry=retry)
+            return outcome_of(error, attempt=attempt.number, retry=retry)
 
     def aborted(self, attempt: Attempt) -> Outcome | None:
         """Return the outcome of an attempt whose abort signal has fired. None: the claim is lost."""

@@ -52,13 +52,14 @@ BEGIN
         SELECT r.rolname, x.rights FROM pg_roles r JOIN (VALUES
             ('holdfast_producer', 'USAGE ON SCHEMA holdfast'),
             ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.enqueue_jobs, holdfast.enqueue_group, holdfast.enqueue'),
-            ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.publish_events, holdfast.publish'),
+            ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.publish_events, holdfast.publish, holdfast.send_message'),
 
             ('holdfast_worker', 'USAGE ON SCHEMA holdfast'),
             ('holdfast_worker', 'EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast'),
             ('holdfast_worker', 'USAGE ON ALL SEQUENCES IN SCHEMA holdfast'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.kept_end, holdfast.watcher'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.step, holdfast.message'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.schedule, holdfast.worker'),
             ('holdfast_worker', 'SELECT, INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.tally, holdfast.unique_window, holdfast.inbox'),
@@ -81,6 +82,7 @@ BEGIN
             ('holdfast_operator', 'SELECT ON ALL TABLES IN SCHEMA holdfast'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.kept_end, holdfast.watcher, holdfast.schedule, holdfast.worker'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.step, holdfast.message'),
             ('holdfast_operator', 'INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.tally, holdfast.position, holdfast.replay, holdfast.landmark, holdfast.unique_window'),
             ('holdfast_operator', 'INSERT, UPDATE ON holdfast.run, holdfast.queue'),

@@ -42,7 +42,8 @@ RETURNING j.id
 
 -- name: advance_jobs
 WITH live AS MATERIALIZED (SELECT j.id FROM holdfast.job j WHERE j.id > %(after)s::bigint ORDER BY j.id LIMIT %(limit)s FOR UPDATE NOWAIT),
-span AS MATERIALIZED (SELECT %(span)s::interval AS by)
+span AS MATERIALIZED (SELECT %(span)s::interval AS by),
+steps AS (UPDATE holdfast.step s SET due = s.due - span.by FROM live, span WHERE s.job_id = live.id AND s.due IS NOT NULL)
 UPDATE holdfast.job j SET created_at = j.created_at - span.by, available_at = j.available_at - span.by, expires_at = j.expires_at - span.by,
     locked_until = j.locked_until - span.by
 FROM live, span WHERE j.id = live.id RETURNING j.id

@@ -46,6 +46,7 @@ CREATE TABLE holdfast.job (
     blocker_failed      boolean,                -- one of them did not complete
     run_anyway          boolean,                -- true: then it runs all the same, and can read how they ended
     awaited             boolean,                -- true: some job names this chain as a blocker
+    steps               boolean,                -- true: its handler has recorded steps (steps); null: it pays nothing for them
     progress            real,                   -- 0 to 1, as reported by the handler
     progress_note       text
 ) WITH (

@@ -30,6 +30,7 @@ CREATE TABLE holdfast.job_history (
     next_id         bigint,                     -- the job that follows in the chain; null: the chain ended here
     run_anyway      boolean,
     blockers        bigint[],                   -- of a dead letter: the chains it came after, for its replay
+    steps           json,                       -- the journal of a story (steps)
     late            boolean DEFAULT nullif(current_setting('holdfast.late', true), '')::boolean
 ) PARTITION BY LIST (late);
 CREATE TABLE holdfast.job_history_days PARTITION OF holdfast.job_history FOR VALUES IN (NULL) PARTITION BY RANGE (finished_at);

@@ -2,14 +2,14 @@
 
 -- All input of the functions for producers and operators is checked here, by the rules of the library. An error names the parameter, the
 -- rule and the given value; HF002 is a job, HF005 an event or message.
--- Called by enqueue_jobs, enqueue_group, enqueue, resume_order_key, complete_job, complete_batch and 13 more.
+-- Called by enqueue_jobs, enqueue_group, enqueue, resume_order_key, complete_job, complete_batch and 14 more.
 CREATE FUNCTION holdfast.refuse(fault text, state text DEFAULT 'HF002') RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RAISE EXCEPTION '%', fault USING ERRCODE = state;
 END $$;
 
--- Called by job_fault, resume_order_key, event_fault, receive.
+-- Called by job_fault, resume_order_key, event_fault, receive, send_message.
 CREATE FUNCTION holdfast.text_fault(name text, given text, most integer) RETURNS text
     LANGUAGE sql STABLE PARALLEL SAFE
     RETURN CASE WHEN octet_length(given) NOT BETWEEN 1 AND most
@@ -108,7 +108,7 @@ END $$;
 
 -- For functions that release other jobs: a snapshot as old as its transaction does not show the jobs that began to wait meanwhile, so they
 -- would wait for ever.
--- Called by enqueue_unique_jobs, resume_order_key, need_own_jobs, complete_job, complete_batch, complete_chain and 3 more.
+-- Called by enqueue_unique_jobs, resume_order_key, need_own_jobs, complete_job, complete_batch, complete_chain and 5 more.
 CREATE FUNCTION holdfast.need_read_committed() RETURNS void
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -90,13 +90,13 @@ BEGIN
              FROM unnest(answers, given) AS g (answer) WHERE g.answer IS NULL GROUP BY 1, 2 ORDER BY 1, 2) AS g
         WHERE j.unique_key = g.unique_key AND j.kind = g.kind AND (g.changes OR holdfast.is_doomed(j, clock)) FOR UPDATE OF j;
         IF FOUND THEN
-            -- A running job cannot take a new payload or time, and a job that will not run must not swallow the new one: it gives up its
+            -- A running job, or a story that has begun, cannot take a new payload or time, and a job that will not run must not swallow the new one: it gives up its
             -- key, and the next round inserts its successor.
             UPDATE holdfast.job j SET unique_key = NULL
             FROM (SELECT g.unique_key, g.kind, bool_or(g.on_conflict IN ('replace', 'debounce')) AS changes
                   FROM unnest(answers, given) AS g (answer) WHERE g.answer IS NULL GROUP BY 1, 2) AS g
             WHERE j.unique_key = g.unique_key AND j.kind = g.kind AND j.id NOT IN (SELECT unnest(ids))
-                AND (g.changes AND j.status = 'processing' OR holdfast.is_doomed(j, clock));
+                AND (g.changes AND (j.status = 'processing' OR j.steps) OR holdfast.is_doomed(j, clock));
         END IF;
         -- Not found: it ended between the insert and this look-up, and the next round may insert.
         answers := ARRAY(SELECT coalesce(g.answer, (SELECT j.id FROM holdfast.job j WHERE j.unique_key = g.unique_key AND j.kind = g.kind))

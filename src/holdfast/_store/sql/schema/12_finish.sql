@@ -46,7 +46,7 @@ BEGIN
         WITH gone AS (
             DELETE FROM holdfast.job j
             WHERE j.id = ANY (ids) AND j.lock_token = tokens[1] AND j.locked_by = worker AND j.order_key IS NULL
-                AND j.awaited IS NULL AND j.blockers_left IS NULL
+                AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
                 j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error,
                 coalesce(ran_all, ran[width_bucket(j.id, (SELECT ids))]) AS ran_ms),
@@ -69,7 +69,7 @@ BEGIN
         WITH gone AS (
             DELETE FROM holdfast.job j USING unnest(ids, tokens, results, ran) AS g (id, token, result, ms)
             WHERE j.id = ANY (ids) AND j.id = g.id AND j.lock_token = coalesce(g.token, tokens[1]) AND j.locked_by = worker AND j.order_key IS NULL
-                AND j.awaited IS NULL AND j.blockers_left IS NULL
+                AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
                 j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result,
                 coalesce(ran_all, g.ms) AS ran_ms),
@@ -128,6 +128,7 @@ DECLARE
     crowded bigint[];               -- chains that end here, and whose waiters release_waiters releases
     named bigint[];                 -- jobs whose next comes after other chains
     had_blockers bigint[];
+    stories bigint[];               -- jobs that have recorded steps
     leaving bigint[];
     successors bigint[];
     following bigint[];             -- the jobs that follow in their chains
@@ -137,7 +138,7 @@ BEGIN
     given := ARRAY(SELECT DISTINCT ON (g.id, g.token, g.holder) g FROM unnest(given) AS g ORDER BY g.id, g.token, g.holder);
     ids := ARRAY(SELECT g.id FROM unnest(given) AS g);
     WITH held AS MATERIALIZED (
-        SELECT g.*, j.order_key, coalesce(j.chain_id, j.id) AS chain_id, j.awaited, j.blockers_left,
+        SELECT g.*, j.order_key, coalesce(j.chain_id, j.id) AS chain_id, j.awaited, j.blockers_left, j.steps,
             CASE WHEN g.outcome IN ('completed', 'failed', 'cancelled') THEN g.outcome::text::holdfast.status
                  WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
                  WHEN g.outcome IN ('retry', 'lost') AND j.attempt >= j.max_attempts THEN 'failed'
@@ -152,8 +153,9 @@ BEGIN
         array_agg(chain_id) FILTER (WHERE became <> 'pending' AND follower IS NULL),
         coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND follower IS NULL AND awaited), '{}'),
         coalesce(array_agg(id) FILTER (WHERE follower IS NOT NULL AND next -> 'blockers' IS NOT NULL), '{}'),
-        coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND blockers_left IS NOT NULL), '{}')
-    INTO settled, keyed, ends, enders, named, had_blockers FROM decided;
+        coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND blockers_left IS NOT NULL), '{}'),
+        coalesce(array_agg(id) FILTER (WHERE steps), '{}')
+    INTO settled, keyed, ends, enders, named, had_blockers, stories FROM decided;
 
     IF current_setting('transaction_isolation') <> 'read committed' AND keyed || enders || named <> '{}' THEN
         PERFORM holdfast.need_own_jobs(keyed || enders || named,
@@ -186,6 +188,9 @@ BEGIN
         IF had_blockers <> '{}' THEN
             DELETE FROM holdfast.blocker b WHERE b.job_id = ANY (had_blockers) AND b.job_id = ANY (leaving);
         END IF;
+        IF stories <> '{}' THEN
+            PERFORM holdfast.delete_steps(ARRAY(SELECT unnest(stories) INTERSECT SELECT unnest(leaving)));
+        END IF;
     END IF;
     following := ARRAY(SELECT s.next_id FROM unnest(settled) AS s WHERE s.next_id IS NOT NULL);
     IF following <> '{}' THEN
@@ -194,6 +199,9 @@ BEGIN
 
     IF cardinality(leaving) < cardinality(settled) THEN
         PERFORM holdfast.give_back_jobs(settled, clock);
+        IF stories <> '{}' THEN
+            PERFORM holdfast.rouse_stories(ARRAY(SELECT s.id FROM unnest(settled) AS s WHERE s.outcome = 'reschedule' AND s.id = ANY (stories)));
+        END IF;
     END IF;
 
     IF successors <> '{}' THEN
@@ -236,19 +244,21 @@ BEGIN
     kept AS (
         INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, attempt, max_attempts, priority,
             payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
-            last_error_code, last_error, next_id)
+            last_error_code, last_error, next_id, steps)
         SELECT id, created_at, available_at, clock, nullif(locked_by, 0), verdict, ran_ms, attempt, max_attempts, priority, payload_version,
             order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
-            coalesce(error_code, last_error_code), coalesce(error, last_error), next_id
+            coalesce(error_code, last_error_code), coalesce(error, last_error), next_id,
+            CASE WHEN steps THEN holdfast.journal_of(id) END
         FROM ended WHERE verdict <> 'failed' AND NOT forget),
     buried AS (
         INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, ran_ms, attempt, max_attempts, priority,
             payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-            last_error_code, last_error, run_anyway, blockers)
+            last_error_code, last_error, run_anyway, blockers, steps)
         SELECT id, created_at, available_at, clock, locked_by, verdict, ran_ms, attempt, max_attempts, priority, payload_version, order_block,
             chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
             coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, CASE WHEN blockers_left IS NOT NULL THEN
-                ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id ORDER BY b.ordinal) END
+                ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id ORDER BY b.ordinal) END,
+            CASE WHEN steps THEN holdfast.journal_of(id) END
         FROM ended WHERE verdict = 'failed'),
     -- From the deleted rows, so that the next jobs may take their unique keys. In the same order key they take their place.
     followed AS (

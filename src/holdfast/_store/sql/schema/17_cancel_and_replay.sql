@@ -160,11 +160,12 @@ BEGIN
         END IF;
     END IF;
     INSERT INTO holdfast.job (created_at, available_at, max_attempts, priority, shard, payload_version, order_block, chain_id, replay_of,
-        order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, suspect)
+        order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, suspect, steps)
     VALUES (clock, clock, dead.max_attempts, dead.priority, holdfast.shard_of(dead.id, dead.order_key), dead.payload_version,
         dead.order_block, coalesce(dead.chain_id, dead.id), dead.id, dead.order_seq, dead.queue, dead.kind, dead.payload, dead.headers,
         dead.order_key, dead.unique_key, CASE WHEN dead.blockers IS NULL THEN 'pending' ELSE 'blocked' END::holdfast.status,
-        cardinality(dead.blockers), dead.run_anyway, CASE dead.last_error_code WHEN 'crashed_alone' THEN 1 END)
+        cardinality(dead.blockers), dead.run_anyway, CASE dead.last_error_code WHEN 'crashed_alone' THEN 1 END,
+        CASE WHEN dead.steps IS NOT NULL THEN true END)
     ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING
     RETURNING id INTO made;
     IF made IS NULL THEN
@@ -178,6 +179,9 @@ BEGIN
     INSERT INTO holdfast.replay (job_id, nth, replay_id, replayed_at)
     SELECT dead.id, coalesce(max(r.nth), 0) + 1, made, clock FROM holdfast.replay r WHERE r.job_id = dead.id
     ON CONFLICT DO NOTHING;
+    IF dead.steps IS NOT NULL THEN
+        PERFORM holdfast.restore_steps(made, dead.steps);
+    END IF;
     PERFORM holdfast.name_blockers(array_agg(made), array_agg(b.chain_id), array_agg(b.ordinal::integer))
     FROM unnest(dead.blockers) WITH ORDINALITY AS b (chain_id, ordinal);
     PERFORM holdfast.refuse_cycles(ARRAY[made]);
