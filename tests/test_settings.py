@@ -59,6 +59,8 @@ def test_the_defaults() -> None:
         "batch_size": 50,
         "concurrency": 10,
         "queue_concurrency": {},
+        "process_max_jobs": None,
+        "process_max_memory_mb": None,
         "lease": 60_000 * MS,
         "heartbeat": 15_000 * MS,
         "reap_interval": 10_000 * MS,

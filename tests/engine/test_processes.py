@@ -1,4 +1,4 @@
-"""The processes of a worker: started ahead of the jobs, at most as many as cores, and never in the way of others."""
+"""The processes of a worker: one stands ready, more follow the jobs, at most one per core, and none is in the way."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from holdfast._app.app import application_of
-from holdfast._engine.jobs import child, slots
+from holdfast._engine.jobs import child, processes, slots
 from holdfast._engine.once import run_tick
 from tests.engine import slow_cpu
 from tests.kit.fleet import fast
@@ -109,17 +109,58 @@ async def test_a_one_shot_tick_waits_for_a_process(
     await until(lambda: not multiprocessing.active_children())
 
 
-async def test_processes_stand_ready_before_the_first_job(app: Holdfast, open_gate: Callable[[], None]) -> None:
+def pids() -> set[int | None]:
+    return {process.pid for process in multiprocessing.active_children()}
+
+
+async def test_one_process_stands_ready_before_the_first_job(app: Holdfast, open_gate: Callable[[], None]) -> None:
     open_gate()
     async with app.worker(queues={"slow": 10}, **QUICK) as worker:
-        await until(lambda: len(multiprocessing.active_children()) == CORES)
-        await until(lambda: [loop.running for loop in worker.keeper.loops if loop.role == "process"] == [True] * CORES)
-        [first, _] = [process.pid for process in multiprocessing.active_children()]
+        await until(lambda: len(pids()) == 1)
+        await until(lambda: [loop.running for loop in worker.keeper.loops if loop.role == "process"] == [True])
+        [first] = pids()
         assert first is not None
         os.kill(first, signal.SIGKILL)
-        await until(lambda: first not in {process.pid for process in multiprocessing.active_children()})
-        await until(lambda: len(multiprocessing.active_children()) == CORES)
-    assert not multiprocessing.active_children()
+        await until(lambda: first not in pids())
+        await until(lambda: len(pids()) == 1)
+    assert not pids()
+
+
+async def test_processes_follow_the_jobs_and_end_when_they_are_idle(
+    app: Holdfast, ledger: Ledger, open_gate: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "IDLE_SECONDS", 0.5)
+    monkeypatch.setattr(slots, "_cores", lambda: 3)
+    open_gate()
+    async with app.worker(queues={"slow": 10}, **QUICK) as worker:
+
+        def kept() -> int:
+            return sum(loop.role == "process" for loop in worker.keeper.loops)
+
+        await until(lambda: len(pids()) == 1)
+        for number in range(3):
+            one = ledger.enqueue_one(slow_cpu.pid.new(number))
+            await until(lambda: ledger.status(one) == "completed")  # noqa: B023 - awaited in its turn
+            assert kept() == 1, "one after the other needs one process"
+        ledger.enqueue(*(slow_cpu.pid.new(number) for number in range(30)))
+        await until(lambda: len(pids()) == 3)
+        await until(lambda: ledger.completed() == 33)
+        await until(lambda: len(pids()) == kept() == 1)
+        last = ledger.enqueue_one(slow_cpu.pid.new(0))
+        await until(lambda: ledger.status(last) == "completed")
+
+
+@pytest.mark.parametrize("setting", [{"process_max_jobs": 2}, {"process_max_memory_mb": 1}], ids=["jobs", "memory"])
+async def test_a_process_is_replaced_after_its_jobs_or_beyond_its_memory(
+    app: Holdfast, ledger: Ledger, open_gate: Callable[[], None], setting: dict[str, Any]
+) -> None:
+    open_gate()
+    jobs = ledger.enqueue(*(slow_cpu.pid.new(number) for number in range(6)))
+    async with app.worker(queues={"slow": 1}, **setting, **QUICK):
+        await until(lambda: ledger.completed() == 6)
+    found = [ledger.job(job) for job in jobs]
+    assert len({job.result for job in found}) == 6 // setting.get("process_max_jobs", 1)
+    assert {job.attempt for job in found} == {1}
 
 
 async def test_a_worker_that_serves_no_process_kind_starts_none(app: Holdfast) -> None:

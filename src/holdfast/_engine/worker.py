@@ -108,7 +108,7 @@ class Worker:
         slots = slots_of(kinds, settings, queues=queues, next_job_delay=next_job_delay or {})
         in_process = [kind for kind in kinds.values() if kind.work.in_process]
         modules = sorted({kind.handler.__module__ for kind in in_process})
-        self._processes = Processes(slots, modules, self.keeper)
+        self._processes = Processes(slots, modules, self.keeper, settings)
         self._starts_processes = "outbox" in self._runners and any(
             kind.envelope.queue in slots.queues for kind in in_process
         )

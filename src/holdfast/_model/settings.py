@@ -87,6 +87,8 @@ class Settings:
     batch_size: int
     concurrency: int
     queue_concurrency: Mapping[str, int] = field(hash=False)
+    process_max_jobs: int | None
+    process_max_memory_mb: int | None
     lease: timedelta
     heartbeat: timedelta
     reap_interval: timedelta

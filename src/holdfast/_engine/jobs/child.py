@@ -7,12 +7,14 @@ import inspect
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import threading
 import time
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from multiprocessing import resource_tracker
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast._drivers import run, run_sync
@@ -59,6 +61,8 @@ class Child:
         """Whether the handler of the current call was called."""
         self.taken = False
         """Whether an attempt has it."""
+        self.jobs = 0
+        """How many attempts had it."""
         self.over = asyncio.Event()
         """Set when no attempt can use it any more."""
         self._lock = threading.Lock()
@@ -152,6 +156,14 @@ class Child:
     @property
     def alive(self) -> bool:
         return not self._stopped and self._process.is_alive()
+
+    @property
+    def memory(self) -> int:
+        """The bytes of memory that it holds now; 0 where the system does not say, or it has ended."""
+        try:
+            return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * resource.getpagesize()
+        except OSError:
+            return 0
 
     @property
     def sentinel(self) -> int:

@@ -84,8 +84,8 @@ class Dispatcher:
             attempt.held_since = self._stale_checks
             ready.add(attempt)
             self.slots.holds(attempt.claimed.queue, 1, of=ready.demand)
-            if attempt.kind.work.in_process:
-                self.handlers.start_processes()
+        if any(attempt.kind.work.in_process for attempt in attempts):
+            self.handlers.start_processes(sum(ready.waiting_for_processes for ready in self._ready))
         self.give_back_of_closed_queues()
         self._schedule_stale_check()
         if len(attempts) > FEW:

@@ -214,9 +214,9 @@ class Handlers:
             each.in_loop = True
         return await result
 
-    def start_processes(self) -> None:
-        """Start the processes of handlers, unless that was done before."""
-        self._executors.processes.start()
+    def start_processes(self, jobs: int) -> None:
+        """Start processes for these waiting jobs, unless there are enough."""
+        self._executors.processes.start(jobs)
 
     async def ended(self, attempt: Attempt) -> None:
         """Return when no code of this attempt runs any more."""

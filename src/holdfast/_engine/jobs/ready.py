@@ -80,6 +80,12 @@ class ReadyJobs:
         return [lane for lane, levels in self._lanes.items() if levels]
 
     @property
+    def waiting_for_processes(self) -> int:
+        """How many waiting jobs run in processes."""
+        lanes = [levels for (_, in_process), levels in self._lanes.items() if in_process]
+        return sum(len(waiting) for levels in lanes for waiting in levels.values())
+
+    @property
     def queues(self) -> list[str]:
         """The queues that have waiting jobs."""
         return [*dict.fromkeys(queue for queue, _ in self.lanes)]
