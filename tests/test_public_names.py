@@ -46,6 +46,7 @@ PUBLIC = {
     "KindTaken",
     "Lease",
     "LeaseLost",
+    "Limit",
     "Message",
     "NewEvent",
     "NewJob",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from holdfast._model.event import Event, NewEvent, Topic
     from holdfast._model.job import Blocker, Busy, Fail, Handle, Job, Progress, Reschedule, SyncJob
     from holdfast._model.kind import DeclaredKind, Kind
+    from holdfast._model.limit import Limit
     from holdfast._model.message import Message
     from holdfast._model.new_job import Continue, NewJob, OrderKey
     from holdfast._model.retry import Retry
@@ -97,6 +98,7 @@ __all__ = [
     "KindTaken",
     "Lease",
     "LeaseLost",
+    "Limit",
     "Message",
     "NewEvent",
     "NewJob",
@@ -180,6 +182,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
             "KindTaken": "holdfast._model.errors",
             "Lease": "holdfast._model.work",
             "LeaseLost": "holdfast._model.errors",
+            "Limit": "holdfast._model.limit",
             "Message": "holdfast._model.message",
             "NewEvent": "holdfast._model.event",
             "NewJob": "holdfast._model.new_job",

@@ -23,6 +23,7 @@ from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.finish import Ending, complete_batch, complete_job
 from holdfast._store.job import retry_job
 from holdfast._store.lease import Held, release_strays, report_progress
+from holdfast._store.limit import mend_limits
 from holdfast._store.search import cancel_job, replay_job, resume_order_key
 from tests.kit.mutation import open_trap
 from tests.kit.workers import FAILED, Worker, drain, enqueue, expire_leases, job, number, statuses
@@ -294,6 +295,11 @@ def shorten(stage: Stage) -> Call:
     return lambda conn: conn.execute("SELECT holdfast.shorten_leases()")
 
 
+def mend(stage: Stage) -> Call:
+    stage.head()
+    return lambda conn: run_sync(conn, mend_limits(limit=10))
+
+
 def report(stage: Stage) -> Call:
     head = stage.head()
     return lambda conn: run_sync(
@@ -354,6 +360,7 @@ CASES: dict[str, list[Case]] = {
     ],
     "enqueue_group": [Case("right", enqueue_group, nothing)],
     "release_waiters": [Case("right", release, nothing)],
+    "mend_limits": [Case("right", mend, nothing)],
 }
 # Called by the others only, in whose cases they take part.
 PARTS = {
@@ -374,6 +381,12 @@ PARTS = {
     "end_chains",
     "update_waiters",
     "promote_jobs",
+    "enqueue_limited_jobs",
+    "take_limited",
+    "take_keyed",
+    "leave_limits",
+    "promote_limited",
+    "pass_promotion",
 }
 # Writes as enqueue does: new jobs, which wait for nobody.
 MAKE_JOBS = {"feed_jobs"}

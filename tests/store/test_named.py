@@ -19,6 +19,7 @@ NOT_PLAIN = {
     "another kind": "kind = 'other'",
     "not due": "available_at = now() + interval '1 hour'",
     "scheduled": "later = true",
+    "with a limit": "limits = '{one}'",
     "with an order key": "order_key = 'a', order_seq = id",
     "suspect": "suspect = 0",
     "blocked": "status = 'blocked'",

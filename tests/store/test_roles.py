@@ -32,8 +32,8 @@ ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer", "holdfast_op
 WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 
 LIVE = (
-    "blocker job kept_end member message order_stop parked reader schedule sleeper step subscription sweep watcher "
-    "worker"
+    "blocker job kept_end limit_place limit_rate limit_rule member message order_stop parked reader "
+    "schedule sleeper step subscription sweep watcher worker"
 )
 PAGES = "access_token answered audit ended_session imported"
 READ = "archive_exports census event identity landmark migration queue replay retention"

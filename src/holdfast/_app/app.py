@@ -240,6 +240,7 @@ def application_of(app: Holdfast, settings: Settings, *, url: str | None = None)
         dead_letter_hooks=app.dead_letter_hooks,
         runners=app.runners,
         schedules=app.schedules,
+        limits=app.limits,
         lifespan=nullcontext if app.lifespan is None else partial(app.lifespan, app),
         wake=app._wake,  # noqa: SLF001 - a part of the same object
         relays=app.relays(settings),

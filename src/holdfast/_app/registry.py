@@ -1,28 +1,28 @@
-"""The registry of an application: kinds, topics, subscriptions, runners, schedules and hooks."""
+"""The registry of an application: kinds, subscriptions, runners, schedules and hooks."""
 
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
 from holdfast._app.arguments import check_model, check_registered_name, topic_names
+from holdfast._app.declarations import Declarations
 from holdfast._engine.runner import BUILT_IN, PeriodicJob, Runner
 from holdfast._engine.runners.http import TIMEOUT as HTTP_TIMEOUT
 from holdfast._engine.runners.http import HttpCall
 from holdfast._model.batch_kind import BatchKind, Item
-from holdfast._model.call import callers_place, explained
+from holdfast._model.call import explained
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import HoldfastError, KindTaken, SubscriptionTaken
-from holdfast._model.event import Event, Subscriber, Topic
+from holdfast._model.event import Subscriber
 from holdfast._model.kind import DeclaredKind, Kind
-from holdfast._model.message import Message
 from holdfast._model.new_job import OMITTED, Envelope, NewJob, Omitted, check_new_job
 from holdfast._model.retry import Retry
 from holdfast._model.work import SHORTEST_LEASE, Executor, longest_run, work_of
 from holdfast._relay.subscription import Feed, Relay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast._engine.application import Middleware
     from holdfast._engine.report.hook import Hook
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from holdfast._engine.runner import TickFunction
     from holdfast._model.codec import JsonCodec
     from holdfast._model.duration import Duration
-    from holdfast._model.job import Job
+    from holdfast._model.event import Subscribe, Topic
+    from holdfast._model.limit import Limit
     from holdfast._model.schedule import Missed, Schedule
     from holdfast._model.unique import Unique
     from holdfast._model.work import Lease
@@ -48,30 +49,18 @@ AnyKind: TypeAlias = Kind[..., Any] | DeclaredKind[Any]
 K = TypeVar("K", bound=AnyKind)
 
 
-class Subscribe(Protocol[A]):
-    """Registers the handler of a subscription, with or without the job."""
-
-    @overload
-    def __call__(self, handler: Callable[[Job[Any], Event[A]], T], /) -> Kind[[Job[Any], Event[A]], T]: ...
-    @overload
-    def __call__(self, handler: Callable[[Event[A]], T], /) -> Kind[[Event[A]], T]: ...
-
-
-class Registry:
+class Registry(Declarations):
     """Holds everything that is registered when the application's modules are imported."""
 
     def __init__(self, codec: JsonCodec) -> None:
-        self.codec = codec
+        super().__init__(codec)
         self.middlewares: list[Middleware] = []
         self.listeners: list[Listener] = []
         self.failure_hooks: list[Hook] = []
         self.dead_letter_hooks: list[Hook] = []
         self._kinds: dict[str, AnyKind] = {}
-        self._places: dict[tuple[str, str], str] = {}
         self._runners: dict[str, Runner] = {}
         self._schedules: dict[str, PeriodicJob] = {}
-        self._topics: dict[str, Topic[Any]] = {}
-        self._messages: set[str] = set()
         self._subscriptions: dict[str, Feed | Relay] = {}
 
     @property
@@ -92,20 +81,23 @@ class Registry:
         version: int = 1,
         executor: Executor = "thread",
         unique: str | Unique | None = None,
+        limits: Sequence[Limit | str] = (),
     ) -> Callable[[Callable[P, T]], Kind[P, T]]:
         """Register a handler, `async def` or plain. It receives the job if its first parameter is annotated `Job`.
 
         `priority`: 0 to 9, lower runs first. Default: 5. `retry` and `lease`: default to the worker's. `max_runtime`: a
         longer attempt is aborted with `timeout` and fails. Default: three times the lease. Both are in seconds or a
         timedelta. `version`: of the payload. `executor`: where a plain function runs. Default: in a thread. `unique`: a
-        key for all its jobs, or `Unique.by("customer_id")`; `.options(unique=…)` replaces it. Default: none.
+        key for all its jobs, or `Unique.by("customer_id")`; `.options(unique=…)` replaces it. Default: none. `limits`:
+        up to three, each a `Limit(concurrency=3)` or the name of an `app.limit`. Default: none.
         """
         check_registered_name("app.job", name)
         work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[P, T]) -> Kind[P, T]:
-            return self._register(Kind(handler, envelope, work=work, codec=self.codec, unique=unique))
+            kept = self._keep_limits(name, limits)
+            return self._register(Kind(handler, envelope, work=work, codec=self.codec, unique=unique, limits=kept))
 
         return register
 
@@ -122,6 +114,7 @@ class Registry:
         max_runtime: Duration | None = None,
         version: int = 1,
         unique: str | Unique | None = None,
+        limits: Sequence[Limit | str] = (),
     ) -> Callable[[Callable[[list[Item[A]]], T]], BatchKind[A, T]]:
         """Register a handler that takes several jobs in one call and one slot, as `list[Item[A]]`.
 
@@ -135,7 +128,8 @@ class Registry:
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[[list[Item[A]]], T]) -> BatchKind[A, T]:
-            return self._register(BatchKind(handler, envelope, work=work, codec=self.codec, unique=unique))
+            kept = self._keep_limits(name, limits)
+            return self._register(BatchKind(handler, envelope, work=work, codec=self.codec, unique=unique, limits=kept))
 
         return register
 
@@ -150,45 +144,23 @@ class Registry:
         max_attempts: int | Omitted | None = OMITTED,
         version: int = 1,
         unique: str | Unique | None = None,
+        limits: Sequence[Limit | str] = (),
     ) -> DeclaredKind[A]:
         """Declare a kind whose handler runs in another service.
 
         `model`: the type of its arguments: pydantic, dataclass or TypedDict. `priority`: 0 to 9, lower runs first.
         Default: 5. `max_attempts`: attempts in all; None is no limit. Default: HOLDFAST_RETRY_MAX_ATTEMPTS of the
-        process that makes the job. `unique`: see `job`.
+        process that makes the job. `unique` and `limits`: see `job`.
         """
         check_registered_name("app.declare", name)
         check_model("app.declare", name, model)
         attempts = Retry().max_attempts if isinstance(max_attempts, Omitted) else max_attempts
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=attempts)
         own_limit = max_attempts is not OMITTED
-        return self._register(DeclaredKind(model, envelope, codec=self.codec, own_limit=own_limit, unique=unique))
-
-    @explained("app.event")
-    def event(self, name: str, model: type[A], *, version: int = 1) -> Topic[A]:
-        """Declare a topic; `model` is the type of its payloads: pydantic, dataclass or TypedDict."""
-        check_registered_name("app.event", name)
-        check_model("app.event", name, model)
-        self._take("topic", name, HoldfastError, taken=name in self._topics)
-        self._topics[name] = Topic(name, model, version=version, codec=self.codec)
-        return self._topics[name]
-
-    @explained("app.message")
-    def message(self, name: str, model: type[A]) -> Message[A]:
-        """Declare a sort of message that stories receive; `model` is the type of its values.
-
-        `model`: pydantic, dataclass or TypedDict.
-        """
-        check_registered_name("app.message", name)
-        check_model("app.message", name, model)
-        self._take("message", name, HoldfastError, taken=name in self._messages)
-        self._messages.add(name)
-        return Message(name, model, codec=self.codec)
-
-    @property
-    def topics(self) -> Mapping[str, Topic[Any]]:
-        """All topics of this application by name."""
-        return MappingProxyType(self._topics)
+        kept = self._keep_limits(name, limits)
+        return self._register(
+            DeclaredKind(model, envelope, codec=self.codec, own_limit=own_limit, unique=unique, limits=kept)
+        )
 
     @property
     def subscriptions(self) -> Mapping[str, Feed | Relay]:
@@ -365,29 +337,18 @@ class Registry:
     def _check_name_free(self, name: str) -> None:
         if name in BUILT_IN:
             raise HoldfastError(f"{name}: a built-in runner has this name: choose another one")
-        self._take("runner or schedule", name, HoldfastError, taken=name in self._runners or name in self._schedules)
+        self._places.take(
+            "runner or schedule", name, HoldfastError, taken=name in self._runners or name in self._schedules
+        )
 
     def _subscribe(self, subscription: Feed | Relay) -> None:
         taken = subscription.name in self._subscriptions
-        self._take("subscription", subscription.name, SubscriptionTaken, taken=taken)
+        self._places.take("subscription", subscription.name, SubscriptionTaken, taken=taken)
         self._subscriptions[subscription.name] = subscription
 
     def _register(self, kind: K) -> K:
-        self._take("kind", kind.name, KindTaken, taken=kind.name in self._kinds)
+        self._places.take("kind", kind.name, KindTaken, taken=kind.name in self._kinds)
         if isinstance(kind, Kind):
             kind.returns.check()
         self._kinds[kind.name] = kind
         return kind
-
-    def _take(self, what: str, name: str, error: type[HoldfastError], *, taken: bool) -> None:
-        """Remember where this name was registered; raise the error, with both places, if it is taken."""
-        here = callers_place()
-        if not taken:
-            self._places[what, name] = here
-            return
-        first = self._places[what, name]
-        if first == here:
-            cure = f"registered twice, at {here}: that module is imported under two names, or its code runs again"
-        else:
-            cure = f"registered at {first}, and again at {here}: give one of them another name"
-        raise error(f"{name}: a {what} of this name is {cure}")

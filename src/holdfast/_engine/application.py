@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from holdfast._model.databases import Databases
     from holdfast._model.job import Job
     from holdfast._model.kind import Kind
+    from holdfast._model.limit import Limit
     from holdfast._model.settings import Settings
 
     Middleware: TypeAlias = Callable[[Job[Any], str, Callable[[], Awaitable[object]]], Awaitable[object]]
@@ -43,6 +44,8 @@ class Application:
     dead_letter_hooks: Sequence[Hook] = ()
     runners: Mapping[str, Runner] = field(default_factory=dict)
     schedules: Mapping[str, PeriodicJob] = field(default_factory=dict)
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    """The limits by name, which each worker stores in each database when it registers."""
     lifespan: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext
     """Yields the state that all handlers and runners share."""
     wake: Carrier | None = None

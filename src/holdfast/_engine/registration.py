@@ -11,6 +11,7 @@ from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
 from holdfast._model.work import Lease
 from holdfast._store.lease import release_strays
+from holdfast._store.limit import declare_limits, mend_limits
 from holdfast._store.worker import register_worker, stop_worker
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 log = Log(__name__)
 
 _MS = timedelta(milliseconds=1)
+MENDED = 100
 
 
 class Registration:
@@ -42,6 +44,7 @@ class Registration:
         """Register the worker. Return False if it was stopped meanwhile: then it is registered as stopped."""
         link = self._session.links.claim
         worker = await link.run(self._statement())
+        await self._declare_limits()
         if self._session.stopping:
             await link.run(stop_worker(worker, "stopped"))
             return False
@@ -85,6 +88,17 @@ class Registration:
             log.warning("could not record that the worker stopped: %s", reason, extra={"database": session.name})
         finally:
             timer.cancel()
+
+    async def _declare_limits(self) -> None:
+        if not (limits := self._application.limits):
+            return
+        link = self._session.links.claim
+        for name in await link.run(declare_limits(limits)):
+            until = None
+            while True:
+                until, _ = await link.run(mend_limits(since=until, name=name, limit=MENDED))
+                if until is None:
+                    break
 
     def _statement(self) -> Statement[int]:
         kinds, settings = self._application.kinds, self._application.settings

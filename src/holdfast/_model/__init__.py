@@ -17,6 +17,7 @@ codec.py           converts payloads and results to JSON text and back, by their
 json_numbers.py    finds numbers that JSON does not have
 json_values.py     finds what cannot be serialized, and sets that would arrive as lists
 new_job.py         holds a validated job and its options before it is enqueued
+limit.py           holds a limit, and makes its key from a job's arguments
 unique.py          holds the unique key of a job, given or made from its arguments
 option.py          checks the values of options: text, numbers, choices, times, headers
 connection.py      types the connections that a caller may pass

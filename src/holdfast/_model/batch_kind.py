@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast._model.codec import JsonCodec
     from holdfast._model.job import Job, Signal
+    from holdfast._model.limit import Limit
     from holdfast._model.new_job import Continue, Envelope, NewJob
     from holdfast._model.unique import Unique
     from holdfast._model.work import Work
@@ -44,7 +45,7 @@ class Item(Generic[A_co]):
 class BatchKind(Kind[[list[Item[A]]], T_co]):
     """A batch handler under its name: it takes `list[Item[A]]`, A being a pydantic model, dataclass or TypedDict."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per part of a kind
         self,
         handler: Callable[[list[Item[A]]], T_co],
         envelope: Envelope,
@@ -52,10 +53,12 @@ class BatchKind(Kind[[list[Item[A]]], T_co]):
         work: Work,
         codec: JsonCodec,
         unique: str | Unique | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> None:
         super().__init__(_alone, envelope, work=work, codec=codec)
         # The names in it are those of a job's arguments, which are compared when a job is made.
         self._unique = unique_of(unique)
+        self._limits = limits
         self.handler = handler
         self.is_async: bool = is_async(handler)
         _check(self.name, handler)

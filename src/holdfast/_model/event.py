@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime  # noqa: TC003 - pydantic resolves it at run time
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, overload
 
 from holdfast._logs.log import current_trace
 from holdfast._model.call import explained
@@ -18,12 +18,15 @@ from holdfast._model.kind import Kind
 from holdfast._model.option import KEY_LIMIT, check_number, check_text, checked_headers, frozen_headers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pydantic import TypeAdapter
 
+    from holdfast._model.job import Job
+
 M = TypeVar("M")
 P = ParamSpec("P")
+R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 
 TOPIC_LIMIT = 200
@@ -115,6 +118,15 @@ class Topic(Generic[M]):
     @cached_property
     def _adapter(self) -> TypeAdapter[M]:
         return adapter_of(self.name, self.model)
+
+
+class Subscribe(Protocol[M]):
+    """Registers the handler of a subscription, with or without the job."""
+
+    @overload
+    def __call__(self, handler: Callable[[Job[Any], Event[M]], R], /) -> Kind[[Job[Any], Event[M]], R]: ...
+    @overload
+    def __call__(self, handler: Callable[[Event[M]], R], /) -> Kind[[Event[M]], R]: ...
 
 
 class Subscriber(Kind[P, T_co]):

@@ -35,6 +35,7 @@ from holdfast._model.work import check_option
 if TYPE_CHECKING:
     from holdfast._model.codec import JsonCodec
     from holdfast._model.job import Blocker, Job, Signal
+    from holdfast._model.limit import Limit
     from holdfast._model.new_job import Continue
     from holdfast._model.retry import Retry
     from holdfast._model.work import Work
@@ -70,7 +71,7 @@ class Kind(Generic[P, T_co]):
     P are the handler's parameters. The payload is a JSON object of them without the job: `{"invoice_id": 7}`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per part of a kind
         self,
         handler: Callable[..., Any],
         envelope: Envelope,
@@ -78,6 +79,7 @@ class Kind(Generic[P, T_co]):
         work: Work,
         codec: JsonCodec,
         unique: str | Unique | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> None:
         self.handler = handler
         self.work = work
@@ -93,6 +95,9 @@ class Kind(Generic[P, T_co]):
         self._unique = unique_of(unique)
         if self._unique is not None:
             self._unique.check(self.name, self.parameters)
+        self._limits = limits
+        for limit in limits:
+            limit.check(self.name, self.parameters)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -203,7 +208,7 @@ class Kind(Generic[P, T_co]):
 
     def envelope_of(self, arguments: Mapping[str, object]) -> Envelope:
         """Return the options of a job with these JSON arguments: the kind's, and the key if they make one."""
-        return _with_key(self.envelope, self._unique, arguments)
+        return self.envelope.with_keys(self._unique, self._limits, arguments)
 
     def _job(self, value: Mapping[str, object]) -> NewJob[Any]:
         """Return the job with this payload, after checking that a worker can read it."""
@@ -308,7 +313,7 @@ class Kind(Generic[P, T_co]):
 class DeclaredKind(Generic[A]):
     """A kind whose handler runs in another service: its jobs can be enqueued here, but not run."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per part of a kind
         self,
         model: type[A],
         envelope: Envelope,
@@ -316,12 +321,14 @@ class DeclaredKind(Generic[A]):
         codec: JsonCodec,
         own_limit: bool,
         unique: str | Unique | None = None,
+        limits: tuple[Limit, ...] = (),
     ) -> None:
         self.model = model
         self._envelope = envelope
         self._codec = codec
         self._own_limit = own_limit
         self._unique = unique_of(unique)
+        self._limits = limits
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -342,7 +349,7 @@ class DeclaredKind(Generic[A]):
         payload = self._codec.encode(arguments := json_object(self.name, value), kind=self.name)
         # The payload is not decoded here as in `Kind`: the other service may use other names and formats.
         check_secrets(self.name, self._adapter, self._codec.plain(payload))
-        return NewJob(_with_key(self.envelope, self._unique, arguments), payload, arguments=arguments)
+        return NewJob(self.envelope.with_keys(self._unique, self._limits, arguments), payload, arguments=arguments)
 
     def handle(self, id: int, /) -> Handle[object]:  # noqa: A002 - the usual name
         """Return a handle for a job of this kind from its id. Its result is plain JSON."""
@@ -370,10 +377,6 @@ def json_object(kind: str, value: object) -> Mapping[str, object]:
 def retries_of(kinds: Mapping[str, Kind[..., Any]], default: Retry) -> dict[str, Retry]:
     """Return the retry policy of each kind. `default`: for kinds that have none."""
     return {name: kind.work.retry or default for name, kind in kinds.items()}
-
-
-def _with_key(envelope: Envelope, unique: Unique | None, arguments: Mapping[str, object]) -> Envelope:
-    return envelope if unique is None else replace(envelope, unique=unique.of(envelope.kind, arguments))
 
 
 def _with_attempts(envelope: Envelope) -> Envelope:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from holdfast._logs.log import TRACEPARENT
 from holdfast._model.call import explained, explains, type_name
@@ -28,6 +28,11 @@ from holdfast._model.option import (
     frozen_headers,
 )
 from holdfast._model.unique import Unique
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast._model.limit import Limit
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -87,6 +92,8 @@ class Envelope:
     headers: tuple[tuple[str, str], ...] = ()
     after: tuple[int, ...] = ()
     if_blocker_fails: IfBlockerFails = "fail"
+    limits: tuple[str, ...] = ()
+    """The keys of the limits that it counts in."""
     head: str = field(init=False, repr=False, compare=False)
     """The start of the job's JSON object; the payload is appended to it."""
     plain: bool = field(init=False, repr=False, compare=False)
@@ -108,6 +115,8 @@ class Envelope:
         members: dict[str, object] = {"kind": self.kind}
         members |= {name: value for name, value, default in plain if value != default}
         members |= self._times() | self._keys() | self._blockers()
+        if self.limits:
+            members["limits"] = self.limits
         if self.headers:
             # It must be the last member: `traced_head` appends to it.
             members["headers"] = checked_headers(self.headers)
@@ -118,6 +127,17 @@ class Envelope:
     def attempts(self) -> int:
         """`max_attempts` as SQL takes it, where null means the default and -1 means no limit."""
         return NO_LIMIT if self.max_attempts is None else self.max_attempts
+
+    def with_keys(self, unique: Unique | None, limits: Sequence[Limit], arguments: Mapping[str, object]) -> Envelope:
+        """Return the envelope of a job with these JSON arguments, which may make its unique key and those of limits."""
+        if unique is None and not limits:
+            return self
+        kind = self.kind
+        return replace(
+            self,
+            unique=None if unique is None else unique.of(kind, arguments),
+            limits=tuple([limit.key(kind, arguments) for limit in limits]),
+        )
 
     def traced_head(self, trace: str) -> str:
         """Return `head` with this trace in its headers, unless they contain one."""
@@ -243,6 +263,7 @@ class NewJob(Generic[R_co]):
             headers=now.headers if headers is OMITTED else frozen_headers(headers),
             after=now.after if after is OMITTED else _chain_ids(after),
             if_blocker_fails=_chosen(if_blocker_fails, now.if_blocker_fails),
+            limits=now.limits,
         )
         return NewJob(envelope, self.payload, self.decode, self.encode, self.arguments)
 

@@ -11,6 +11,7 @@ enqueue.py       inserts jobs
 claim.py         takes due jobs, and remembers where claims ended
 named.py         takes jobs by the names in notifications
 lease.py         renews leases, checks claims, stores progress, and takes jobs back whose lease expired
+limit.py         stores limits, promotes what waits for them unnoticed, and explains what a job waits for
 finish.py        stores how attempts ended
 step.py          records the steps of stories, and sends messages to them
 worker.py        registers workers, their heartbeats, queue controls and partitions

@@ -16,6 +16,7 @@ from holdfast._model.errors import HoldfastError
 from holdfast._store.archive import clock_is_doubted, set_archived
 from holdfast._store.chain import delete_kept_ends, repair_blockers
 from holdfast._store.inspect import read_census, take_census
+from holdfast._store.limit import delete_limit_rates, mend_limits
 from holdfast._store.maintenance import (
     delete_landmarks,
     delete_messages,
@@ -79,6 +80,8 @@ class Maintenance:
         self._unserved: set[tuple[str, str]] = set()
         self._repaired = 0
         """The chain after which the next repair starts."""
+        self._mended: str | None = None
+        """The key of a limit after which the next pass starts."""
         self._cleared = 0
         """The kept end after which the next deletion starts."""
         self._deleted: dict[str, datetime | None] = {}
@@ -118,6 +121,8 @@ class Maintenance:
         yield "kinds_unserved", self._warn_of_unserved
         for name, step in (
             ("blockers_repaired", self._repair),
+            ("limits_mended", self._mend_limits),
+            ("rates_deleted", partial(link.run, delete_limit_rates())),
             ("ends_deleted", partial(self._delete_ends, tick)),
             ("sleepers_deleted", partial(link.run, delete_sleepers())),
             ("sleepers_deleted", partial(link.run, delete_sweeps())),
@@ -190,6 +195,14 @@ class Maintenance:
                 "jobs waited for chains that had ended, and are released now",
                 extra={"chains": found, "database": self._database.name},
             )
+        return found
+
+    async def _mend_limits(self) -> int:
+        """Promote jobs that wait for a limit with room, from where the last tick ended. There should be none."""
+        self._mended, found = await self._link.run(mend_limits(since=self._mended, limit=MOST_BLOCKERS))
+        if found:
+            extra = {"keys": found, "database": self._database.name}
+            log.warning("jobs waited for limits that had room, and go on now", extra=extra)
         return found
 
     async def _delete_ends(self, tick: Tick) -> int:

@@ -33,8 +33,8 @@ WHERE j.ctid = ANY (ARRAY(
 RETURNING {{claimed}}
 
 -- part: plain
--- A job about which nothing has to be decided: it is neither scheduled, nor a suspect, nor does another job stand before it.
-i.later IS NULL AND i.suspect IS NULL AND i.order_key IS NULL
+-- A job about which nothing has to be decided: it is neither scheduled, nor a suspect, nor does another job stand before it, nor has it limits.
+i.later IS NULL AND i.suspect IS NULL AND i.order_key IS NULL AND i.limits IS NULL
 
 -- part: claimed
 -- As claim_jobs returns a job.

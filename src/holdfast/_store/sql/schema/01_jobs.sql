@@ -48,7 +48,9 @@ CREATE TABLE holdfast.job (
     awaited             boolean,                -- true: some job names this chain as a blocker
     steps               boolean,                -- true: its handler has recorded steps (steps); null: it pays nothing for them
     progress            real,                   -- 0 to 1, as reported by the handler
-    progress_note       text
+    progress_note       text,
+    limits              text[] COLLATE "C",      -- keys of the limits that it counts in, 1 to 3; null: none
+    limit_key           text COLLATE "C"         -- of these: that for which it is parked or promoted, or the first while it runs; see 30_limits
 ) WITH (
     fillfactor = 50,                            -- room for the claim's new version on the same page
     autovacuum_vacuum_scale_factor = 0,         -- a queue's dead rows follow its traffic, not its size
@@ -77,6 +79,9 @@ CREATE UNIQUE INDEX job_order_key_running ON holdfast.job (order_key) WHERE stat
 -- The live job of a chain, past its first.
 CREATE INDEX job_chain ON holdfast.job (chain_id, id) WHERE chain_id IS NOT NULL;
 
+-- Jobs that run under a limit, are parked for it, or are promoted: see 30_limits.
+CREATE INDEX job_limit ON holdfast.job (limit_key, status, queue, kind, priority, available_at, id) WHERE limit_key IS NOT NULL;
+
 CREATE TYPE holdfast.new_job AS (
     kind             text,
     payload          json,
@@ -95,5 +100,6 @@ CREATE TYPE holdfast.new_job AS (
     headers          json,
     payload_version  bigint,
     blockers         bigint[],
-    run_anyway       boolean
+    run_anyway       boolean,
+    limits           text[]                     -- keys
 );

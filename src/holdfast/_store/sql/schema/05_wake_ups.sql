@@ -21,7 +21,7 @@ CREATE INDEX watcher_until ON holdfast.watcher (until);
 -- Wakes two sleepers for each queue and kind, since the last one may have been killed and left its record behind. A sleeper that is woken
 -- for more than it can run wakes the next. Call it in a statement after the insert: only a later snapshot sees the workers that began to
 -- sleep meanwhile.
--- Called by wake_for, enqueue_jobs, enqueue_group, claim_jobs, settle_batch, resume_order_key and 6 more.
+-- Called by wake_for, enqueue_jobs, enqueue_group, claim_jobs, settle_batch, resume_order_key and 7 more.
 CREATE FUNCTION holdfast.wake_sleepers(queues text[], kinds text[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -64,7 +64,8 @@ DECLARE
     woken bigint;
 BEGIN
     IF current_setting('holdfast.notify', true) = 'off' OR current_setting('transaction_isolation') <> 'read committed'
-        OR NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = wake_for.job AND j.status = 'pending' AND j.later IS NULL AND j.order_key IS NULL)
+        OR NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = wake_for.job AND j.status = 'pending' AND j.later IS NULL
+            AND j.order_key IS NULL AND j.limits IS NULL)
     THEN
         PERFORM holdfast.wake_sleepers(ARRAY[wake_for.queue], ARRAY[wake_for.kind]);
         RETURN;

@@ -3,12 +3,12 @@
 -- where no claim would look for it at once.
 
 -- A time in the past becomes now: a job may never appear where claims have already passed.
--- Called by enqueue_jobs, enqueue_unique_jobs, leave_jobs, give_back_jobs.
+-- Called by enqueue_jobs, enqueue_unique_jobs, leave_jobs, give_back_jobs, enqueue_limited_jobs.
 CREATE FUNCTION holdfast.due_at(at timestamptz, delay_ms bigint, clock timestamptz) RETURNS timestamptz
     LANGUAGE sql STABLE RETURN greatest(coalesce(at, clock + delay_ms * interval '1 millisecond', clock), clock);
 
 -- Jobs of one order key share a shard. The hash may differ between major versions: it only spreads the jobs and decides no order.
--- Called by enqueue_jobs, enqueue, enqueue_unique_jobs, leave_jobs, replay_job, publish_events and 3 more.
+-- Called by enqueue_jobs, enqueue, enqueue_unique_jobs, leave_jobs, replay_job, publish_events and 4 more.
 CREATE FUNCTION holdfast.shard_of(id bigint, order_key text) RETURNS smallint
     LANGUAGE sql IMMUTABLE RETURN CASE WHEN order_key IS NULL THEN id & 63 ELSE hashtext(order_key) & 63 END::smallint;
 
@@ -19,7 +19,7 @@ CREATE FUNCTION holdfast.is_doomed(job holdfast.job, clock timestamptz) RETURNS 
     RETURN job.cancel_requested_at IS NOT NULL OR coalesce(job.expires_at <= clock, false) AND job.status <> 'processing';
 
 -- True for a job that is scheduled, else null.
--- Called by enqueue_jobs, enqueue, enqueue_unique_jobs, settle_batch, leave_jobs, give_back_jobs and 3 more.
+-- Called by enqueue_jobs, enqueue, enqueue_unique_jobs, settle_batch, leave_jobs, give_back_jobs and 4 more.
 CREATE FUNCTION holdfast.is_later(at timestamptz, delay_ms bigint, clock timestamptz) RETURNS boolean
     LANGUAGE sql STABLE RETURN CASE WHEN at > clock OR delay_ms > 0 THEN true END;
 
@@ -53,6 +53,8 @@ BEGIN
             FROM json_populate_recordset(NULL::holdfast.new_job, jobs::json) AS g,
                 LATERAL (SELECT holdfast.job_fault(g.kind, g.payload, g.queue, g.priority, g.max_attempts, g.delay_ms, g.at, g.expires_ms, g.expires_at, g.order_key, g.unique_key,
                   g.unique_window_ms, g.on_conflict, g.headers, g.payload_version, g.blockers) AS fault) AS f));
+    ELSIF strpos(jobs, '"limits"') > 0 THEN
+        RETURN QUERY SELECT * FROM holdfast.enqueue_limited_jobs(jobs);
     ELSE
         RETURN QUERY
         INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
@@ -115,7 +117,8 @@ CREATE FUNCTION holdfast.enqueue(
     delay interval DEFAULT NULL, at timestamptz DEFAULT NULL, expires interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
     order_key text DEFAULT NULL, order_block boolean DEFAULT NULL,
     unique_key text DEFAULT NULL, unique_window interval DEFAULT NULL, on_conflict text DEFAULT 'keep',
-    headers json DEFAULT NULL, payload_version integer DEFAULT NULL, blockers bigint[] DEFAULT NULL, run_anyway boolean DEFAULT NULL
+    headers json DEFAULT NULL, payload_version integer DEFAULT NULL, blockers bigint[] DEFAULT NULL, run_anyway boolean DEFAULT NULL,
+    limits text[] DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -125,7 +128,7 @@ DECLARE
 BEGIN
     -- Most jobs set nothing else. One check of all rules at once, and an insert of their columns alone, cost them two thirds of the general
     -- way. A null and a fault take the general way too, which has the default and the words for it.
-    IF num_nulls(delay, at, expires, expires_at, order_key, order_block, unique_key, unique_window, payload_version, blockers, run_anyway) = 11
+    IF num_nulls(delay, at, expires, expires_at, order_key, order_block, unique_key, unique_window, payload_version, blockers, run_anyway, limits) = 12
         AND octet_length(kind) BETWEEN 1 AND 200 AND octet_length(queue) BETWEEN 1 AND 100 AND priority BETWEEN 0 AND 9
         AND max_attempts BETWEEN 1 AND 1000 AND pg_column_size(payload) <= 16777220 AND on_conflict = 'keep'
         AND (headers IS NULL OR pg_column_size(headers) < 100 AND headers::text ~ '^{"traceparent":"[-0-9a-f]*"}$')
@@ -139,11 +142,11 @@ BEGIN
             payload_version, blockers);
         IF fault IS NOT NULL THEN
             PERFORM holdfast.refuse(fault);
-        ELSIF unique_key IS NOT NULL OR blockers IS NOT NULL THEN
+        ELSIF unique_key IS NOT NULL OR blockers IS NOT NULL OR limits IS NOT NULL THEN
             -- Added to the clock and not in milliseconds: a month is a calendar month.
             SELECT u.id INTO made FROM holdfast.enqueue_unique_jobs(ARRAY[ROW (kind, payload, queue, priority, max_attempts, NULL,
                 coalesce(at, clock + delay), NULL, coalesce(expires_at, clock + expires), order_key, order_block, unique_key,
-                holdfast.milliseconds(unique_window), on_conflict, headers, payload_version, blockers, run_anyway)::holdfast.new_job]) AS u;
+                holdfast.milliseconds(unique_window), on_conflict, headers, payload_version, blockers, run_anyway, limits)::holdfast.new_job]) AS u;
         ELSE
             made := nextval('holdfast.job_id_seq');
             INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,

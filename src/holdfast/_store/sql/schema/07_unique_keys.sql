@@ -11,7 +11,7 @@ CREATE TABLE holdfast.unique_window (
 );
 CREATE INDEX unique_window_ends_at ON holdfast.unique_window (ends_at);
 
--- Jobs of which some have a unique key, or wait for other chains. It never looks before it inserts: an index decides, then the losers look
+-- Jobs of which some have a unique key, wait for other chains, or have limits. It never looks before it inserts: an index decides, then the losers look
 -- up the winner. The data of the given jobs is in arrays of the same length, which one unnest joins, and `IN (SELECT unnest(...))` is a hash
 -- where a join may not be one: the cost grows with the number of jobs, not with its square.
 -- Called by enqueue_jobs, enqueue_group, enqueue.
@@ -29,6 +29,7 @@ DECLARE
     replacing bigint[] := '{}';     -- the positions of those that replace them
     windowed boolean;
     waiting boolean;
+    limited boolean;
     duplicate bigint;
 BEGIN
     IF EXISTS (SELECT FROM unnest(given) AS g WHERE g.on_conflict NOT IN ('keep', 'replace', 'debounce', 'raise')
@@ -40,8 +41,12 @@ BEGIN
     IF EXISTS (SELECT FROM unnest(given) AS g WHERE cardinality(g.blockers) > 10000) THEN
         RAISE EXCEPTION 'a job may wait for at most 10000 chains' USING ERRCODE = 'HF002';
     END IF;
-    SELECT coalesce(bool_or(g.unique_window_ms IS NOT NULL), false), coalesce(bool_or(cardinality(g.blockers) > 0), false)
-    INTO windowed, waiting FROM unnest(given) AS g;
+    SELECT coalesce(bool_or(g.unique_window_ms IS NOT NULL), false), coalesce(bool_or(cardinality(g.blockers) > 0), false),
+        coalesce(bool_or(g.limits IS NOT NULL), false)
+    INTO windowed, waiting, limited FROM unnest(given) AS g;
+    IF limited THEN
+        PERFORM holdfast.refuse(f.fault) FROM (SELECT holdfast.limits_fault(g.limits) AS fault FROM unnest(given) AS g) AS f WHERE f.fault IS NOT NULL;
+    END IF;
     IF windowed THEN
         -- Windows first: a job that loses one is not inserted. Sorted, so that two transactions wait for each other in one direction only.
         WITH taken AS (
@@ -63,14 +68,14 @@ BEGIN
     FOR round IN 1..10 LOOP
         WITH inserted AS (
             INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-                order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, later)
+                order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, later, limits)
             SELECT g.id, clock, holdfast.due_at(at, delay_ms, clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
                 holdfast.shard_of(g.id, order_key), payload_version, nullif(order_block, false),
                 coalesce(expires_at, clock + expires_ms * interval '1 millisecond'),
                 CASE WHEN order_key IS NOT NULL THEN g.id END, coalesce(queue, 'default'), kind, payload, headers, order_key,
                 CASE WHEN unique_window_ms IS NULL THEN unique_key END,
                 CASE WHEN cardinality(blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
-                nullif(cardinality(blockers), 0), nullif(run_anyway, false), holdfast.is_later(at, delay_ms, clock)
+                nullif(cardinality(blockers), 0), nullif(run_anyway, false), holdfast.is_later(at, delay_ms, clock), limits
             FROM unnest(ids, answers, given) WITH ORDINALITY AS g (id, answer) WHERE g.answer IS NULL
             ORDER BY unique_key, kind, ordinality
             ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING RETURNING job.id
@@ -113,6 +118,11 @@ BEGIN
             RAISE EXCEPTION 'a job with this unique key exists' USING ERRCODE = 'HF001', DETAIL = duplicate::text;
         END IF;
 
+        IF limited THEN
+            PERFORM holdfast.pass_promotion(ARRAY(
+                SELECT g.answer FROM unnest(ids, answers, given) AS g (id, answer)
+                WHERE g.on_conflict IN ('replace', 'debounce') AND g.answer <> g.id));
+        END IF;
         -- The last one given wins. A replaced job keeps its id, its place and its order key, and starts again with no attempt used. Its
         -- blockers are replaced too; a debounced job keeps them with its payload.
         WITH changed AS (
@@ -122,7 +132,8 @@ BEGIN
                 attempt = 0, last_error = NULL, last_error_code = NULL,
                 expires_at = coalesce(g.expires_at, clock + g.expires_ms * interval '1 millisecond'),
                 status = CASE WHEN cardinality(g.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
-                blockers_left = nullif(cardinality(g.blockers), 0), blocker_failed = NULL, run_anyway = nullif(g.run_anyway, false)
+                blockers_left = nullif(cardinality(g.blockers), 0), blocker_failed = NULL, run_anyway = nullif(g.run_anyway, false),
+                limits = g.limits, limit_key = NULL
             FROM (SELECT DISTINCT ON (g.answer) g.* FROM unnest(ids, answers, given) WITH ORDINALITY AS g (id, answer)
                   WHERE g.on_conflict = 'replace' AND g.answer <> g.id ORDER BY g.answer, g.ordinality DESC) AS g
             WHERE j.id = g.answer AND j.status IN ('pending', 'blocked')
@@ -130,7 +141,7 @@ BEGIN
         )
         SELECT coalesce(array_agg(id), '{}'), coalesce(array_agg(ordinality), '{}') INTO replaced, replacing FROM changed;
         UPDATE holdfast.job j SET available_at = holdfast.due_at(g.at, g.delay_ms, clock), later = holdfast.is_later(g.at, g.delay_ms, clock),
-            status = CASE WHEN j.blockers_left > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status
+            status = CASE WHEN j.blockers_left > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status, limit_key = NULL
         FROM (SELECT DISTINCT ON (g.answer) g.* FROM unnest(ids, answers, given) WITH ORDINALITY AS g (id, answer)
               WHERE g.on_conflict = 'debounce' AND g.answer <> g.id ORDER BY g.answer, g.ordinality DESC) AS g
         WHERE j.id = g.answer AND j.status IN ('pending', 'blocked');

@@ -237,6 +237,7 @@ DECLARE
     rows tid[];
     keyed bigint[];
     parked integer;                 -- jobs met in this round that could not be taken: look for others
+    promoted boolean;               -- a parked job, where this call may have looked already
     passed_by bigint[] := '{}';     -- of keys that another transaction holds now, or too many for one call
     again boolean := false;
     key_budget integer := 100;      -- advisory locks of one call: they fill a table that all sessions share
@@ -367,10 +368,10 @@ BEGIN
                 LOOP
                     IF first = last THEN
                         -- One lane, as nearly always: without the steps that choose between lanes, which take 0.1 ms of 1.1 ms for 50 jobs.
-                        SELECT coalesce(array_agg(alone.ctid) FILTER (WHERE alone.order_key IS NULL), '{}'),
-                            coalesce(array_agg(alone.id) FILTER (WHERE alone.order_key IS NOT NULL), '{}'), count(*) = look
+                        SELECT coalesce(array_agg(alone.ctid) FILTER (WHERE NOT alone.keyed), '{}'),
+                            coalesce(array_agg(alone.id) FILTER (WHERE alone.keyed), '{}'), count(*) = look
                         INTO rows, keyed, more
-                        FROM (SELECT j.ctid, j.id, j.order_key FROM holdfast.job j
+                        FROM (SELECT j.ctid, j.id, j.order_key IS NOT NULL OR j.limits IS NOT NULL AS keyed FROM holdfast.job j
                               WHERE j.status = 'pending' AND j.later IS NULL AND j.suspect IS NULL AND j.queue = queues[lanes.this_queue] AND j.kind = due_kinds[1] AND j.priority = level
                                 AND (j.available_at, j.id) >= (due_times[1], due_ids[1]) AND j.available_at <= now()
                                 AND j.shard BETWEEN span_from AND span_to AND j.id <> ALL (passed_by)
@@ -381,7 +382,7 @@ BEGIN
                         -- scan.
                         WITH due AS MATERIALIZED (
                             SELECT k.n, locked.* FROM unnest(due_kinds, due_times, due_ids) WITH ORDINALITY AS k (kind, since, id, n),
-                                LATERAL (SELECT j.ctid, j.id, j.order_key, j.available_at FROM holdfast.job j
+                                LATERAL (SELECT j.ctid, j.id, j.order_key IS NOT NULL OR j.limits IS NOT NULL AS keyed, j.available_at FROM holdfast.job j
                                          WHERE j.status = 'pending' AND j.later IS NULL AND j.suspect IS NULL AND j.queue = queues[lanes.this_queue] AND j.kind = k.kind AND j.priority = level
                                            AND (j.available_at, j.id) >= (k.since, k.id) AND j.available_at <= now()
                                            AND j.shard BETWEEN span_from AND span_to AND j.id <> ALL (passed_by)
@@ -389,16 +390,17 @@ BEGIN
                         horizon AS MATERIALIZED (
                             SELECT min(e.at) AS at FROM (SELECT max(available_at) AS at FROM due GROUP BY n HAVING count(*) = look) AS e),
                         oldest AS MATERIALIZED (
-                            SELECT ctid, id, order_key FROM due WHERE available_at <= coalesce((SELECT at FROM horizon), 'infinity')
+                            SELECT ctid, id, keyed FROM due WHERE available_at <= coalesce((SELECT at FROM horizon), 'infinity')
                             ORDER BY available_at, id LIMIT need)
-                        SELECT coalesce(array_agg(ctid) FILTER (WHERE order_key IS NULL), '{}'),
-                            coalesce(array_agg(id) FILTER (WHERE order_key IS NOT NULL), '{}'), (SELECT at IS NOT NULL FROM horizon)
+                        SELECT coalesce(array_agg(ctid) FILTER (WHERE NOT keyed), '{}'),
+                            coalesce(array_agg(id) FILTER (WHERE keyed), '{}'), (SELECT at IS NOT NULL FROM horizon)
                         INTO rows, keyed, more FROM oldest;
                     END IF;
-                    parked := 0;
+                    parked := 0; promoted := false;
                     IF keyed <> '{}' THEN
-                        SELECT rows || o.heads, o.parked + cardinality(o.left_alone), key_budget - o.keys, passed_by || o.left_alone
-                        INTO rows, parked, key_budget, passed_by FROM holdfast.take_order_heads(keyed, key_budget) AS o;
+                        SELECT rows || o.heads, o.parked + cardinality(o.left_alone), key_budget - o.keys, passed_by || o.left_alone, o.again
+                        INTO rows, parked, key_budget, passed_by, promoted
+                        FROM holdfast.take_keyed(keyed, key_budget, need - cardinality(rows), false, shard_from, shard_to) AS o;
                     END IF;
                     IF cardinality(rows) > need THEN
                         -- A later round still looks as far as the first, so that it parks as much. The oldest are taken: floors stay below the rest.
@@ -410,7 +412,8 @@ BEGIN
                         -- A locked row cannot move before this transaction ends, so its ctid identifies it.
                         RETURN QUERY
                         UPDATE holdfast.job j SET status = 'processing', attempt = least(j.attempt + 1, 32767), locked_by = worker, lock_token = token,
-                            locked_until = now() + leases[coalesce(array_position(lease_kinds, j.kind), 0) + 1] * interval '1 millisecond'
+                            locked_until = now() + leases[coalesce(array_position(lease_kinds, j.kind), 0) + 1] * interval '1 millisecond',
+                            limit_key = j.limits[1]
                         WHERE j.ctid = ANY (rows)
                         RETURNING j.id, j.lock_token, j.queue, j.kind, j.payload::text, j.headers::text, coalesce(j.payload_version, 1::smallint),
                             j.attempt, j.max_attempts, j.priority, j.available_at, coalesce(j.chain_id, j.id), j.order_key,
@@ -420,7 +423,7 @@ BEGIN
                             NULL::boolean, NULL::bigint, NULL::bigint, NULL::boolean, NULL::timestamptz, NULL::bigint;
                     END IF;
                     EXIT WHEN need <= 0 OR (parked = 0 AND (NOT more OR rows = '{}'));
-                    again := clock_timestamp() > deadline OR cardinality(passed_by) > 1000;
+                    again := promoted OR clock_timestamp() > deadline OR cardinality(passed_by) > 1000;
                     EXIT WHEN again;
                     look := CASE WHEN parked > 0 THEN look ELSE look * 4 END;
                 END LOOP;

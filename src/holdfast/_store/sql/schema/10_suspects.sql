@@ -17,20 +17,20 @@ DECLARE
     rows tid[];
     keyed bigint[];
     heads tid[];
-    passed_by bigint[] := '{}';     -- not at the head of their order key
+    passed_by bigint[] := '{}';     -- not at the head of their order key, or without room in their limits
 BEGIN
     LOOP
         WITH due AS MATERIALIZED (
-            SELECT j.ctid, j.id, j.order_key FROM holdfast.job j
+            SELECT j.ctid, j.id, j.order_key IS NOT NULL OR j.limits IS NOT NULL AS keyed FROM holdfast.job j
             WHERE j.suspect IS NOT NULL AND (most = 1 OR j.suspect = 0) AND j.status = 'pending' AND j.available_at <= now()
                 AND j.queue = ANY (queues) AND j.kind = ANY (kinds) AND j.id <> ALL (passed_by)
                 AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = j.queue AND q.paused)
             ORDER BY j.priority, j.available_at, j.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED)
-        SELECT coalesce(array_agg(ctid) FILTER (WHERE order_key IS NULL), '{}'),
-            coalesce(array_agg(id) FILTER (WHERE order_key IS NOT NULL), '{}')
+        SELECT coalesce(array_agg(ctid) FILTER (WHERE NOT keyed), '{}'),
+            coalesce(array_agg(id) FILTER (WHERE keyed), '{}')
         INTO rows, keyed FROM due;
         IF keyed <> '{}' THEN
-            SELECT o.heads INTO heads FROM holdfast.take_order_heads(keyed, 100) AS o;
+            SELECT o.heads INTO heads FROM holdfast.take_keyed(keyed, 100, most - cardinality(rows), true, 0::smallint, 63::smallint) AS o;
             rows := rows || heads;
             passed_by := passed_by || keyed;
         END IF;
@@ -40,7 +40,7 @@ BEGIN
     UPDATE holdfast.job j SET status = 'processing', attempt = least(j.attempt + 1, 32767), locked_by = worker, lock_token = t.token,
         locked_until = now() + leases[CASE WHEN cardinality(leases) = 1 THEN 1 ELSE array_position(kinds, j.kind) END]
             * interval '1 millisecond',
-        suspect = CASE WHEN cardinality(rows) = 1 THEN greatest(j.suspect, 1) ELSE j.suspect END
+        limit_key = j.limits[1], suspect = CASE WHEN cardinality(rows) = 1 THEN greatest(j.suspect, 1) ELSE j.suspect END
     FROM (SELECT nextval('holdfast.token') AS token WHERE rows <> '{}') AS t
     WHERE j.ctid = ANY (rows)
     RETURNING j.id, j.lock_token, j.queue, j.kind, j.payload::text, j.headers::text, coalesce(j.payload_version, 1::smallint),

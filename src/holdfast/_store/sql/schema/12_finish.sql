@@ -20,7 +20,7 @@ CREATE TYPE holdfast.ending AS (
     at         timestamptz          -- when it is to run again, in place of delay_ms
 );
 
--- The common batch: completed, without order keys or blockers, and not itself a blocker. One statement; jobs in it that need more are
+-- The common batch: completed, without order keys, limits or blockers, and not itself a blocker. One statement; jobs in it that need more are
 -- passed to settle_jobs. Returns only jobs that were not simply completed. `tokens` is one per job, or one for all; `results` is one per
 -- job, or none; `ran`, the milliseconds that handlers ran, is one per job, with `ids` in ascending order, or one for all, or none. It does
 -- not lock before it deletes, which would cost a tenth; it waits for a locked row at most 100 ms: then it fails with lock_not_available,
@@ -46,7 +46,7 @@ BEGIN
         WITH gone AS (
             DELETE FROM holdfast.job j
             WHERE j.id = ANY (ids) AND j.lock_token = tokens[1] AND j.locked_by = worker AND j.order_key IS NULL
-                AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL
+                AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL AND j.limits IS NULL
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
                 j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error,
                 coalesce(ran_all, ran[width_bucket(j.id, (SELECT ids))]) AS ran_ms),
@@ -69,7 +69,7 @@ BEGIN
         WITH gone AS (
             DELETE FROM holdfast.job j USING unnest(ids, tokens, results, ran) AS g (id, token, result, ms)
             WHERE j.id = ANY (ids) AND j.id = g.id AND j.lock_token = coalesce(g.token, tokens[1]) AND j.locked_by = worker AND j.order_key IS NULL
-                AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL
+                AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL AND j.limits IS NULL
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
                 j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result,
                 coalesce(ran_all, g.ms) AS ran_ms),
@@ -109,7 +109,7 @@ BEGIN
 END $$;
 
 -- The work of settle_jobs, for endings that may fail together. Four steps: lock the own rows; lock the other rows they affect, which are
--- the keys of jobs that leave, their successors, and the jobs that wait for their chains; write; promote. It does not wait for a
+-- the keys of jobs that leave, their successors, the keys of limits, and the jobs that wait for their chains; write; promote. It does not wait for a
 -- transaction that keeps one of these locks: the ending that needs it is `busy`.
 -- Called by settle_jobs, settle_apart.
 CREATE FUNCTION holdfast.settle_batch(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text, next_id bigint)
@@ -131,6 +131,10 @@ DECLARE
     stories bigint[];               -- jobs that have recorded steps
     leaving bigint[];
     successors bigint[];
+    limited bigint[];               -- jobs with limits
+    limit_keys text[];
+    limit_heads bigint[];           -- parked jobs that may be promoted ...
+    head_keys text[];               -- ... and for which of these keys
     following bigint[];             -- the jobs that follow in their chains
     busy bigint[] := '{}';
 BEGIN
@@ -138,7 +142,7 @@ BEGIN
     given := ARRAY(SELECT DISTINCT ON (g.id, g.token, g.holder) g FROM unnest(given) AS g ORDER BY g.id, g.token, g.holder);
     ids := ARRAY(SELECT g.id FROM unnest(given) AS g);
     WITH held AS MATERIALIZED (
-        SELECT g.*, j.order_key, coalesce(j.chain_id, j.id) AS chain_id, j.awaited, j.blockers_left, j.steps,
+        SELECT g.*, j.order_key, coalesce(j.chain_id, j.id) AS chain_id, j.awaited, j.blockers_left, j.steps, j.limits,
             CASE WHEN g.outcome IN ('completed', 'failed', 'cancelled') THEN g.outcome::text::holdfast.status
                  WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
                  WHEN g.outcome IN ('retry', 'lost') AND j.attempt >= j.max_attempts THEN 'failed'
@@ -154,8 +158,9 @@ BEGIN
         coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND follower IS NULL AND awaited), '{}'),
         coalesce(array_agg(id) FILTER (WHERE follower IS NOT NULL AND next -> 'blockers' IS NOT NULL), '{}'),
         coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND blockers_left IS NOT NULL), '{}'),
-        coalesce(array_agg(id) FILTER (WHERE steps), '{}')
-    INTO settled, keyed, ends, enders, named, had_blockers, stories FROM decided;
+        coalesce(array_agg(id) FILTER (WHERE steps), '{}'),
+        coalesce(array_agg(id) FILTER (WHERE limits IS NOT NULL), '{}')
+    INTO settled, keyed, ends, enders, named, had_blockers, stories, limited FROM decided;
 
     IF current_setting('transaction_isolation') <> 'read committed' AND keyed || enders || named <> '{}' THEN
         PERFORM holdfast.need_own_jobs(keyed || enders || named,
@@ -173,6 +178,9 @@ BEGIN
     IF keyed <> '{}' THEN
         SELECT n.locked, busy || n.stuck INTO successors, busy
         FROM holdfast.lock_successors(ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id = ANY (keyed) AND s.id <> ALL (busy))) AS n;
+    END IF;
+    IF limited <> '{}' THEN
+        SELECT l.keys, l.heads, l.head_keys, busy || l.stuck INTO limit_keys, limit_heads, head_keys, busy FROM holdfast.lock_limits(limited) AS l;
     END IF;
     IF busy <> '{}' THEN
         settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (busy));
@@ -208,6 +216,10 @@ BEGIN
         UPDATE holdfast.job j SET status = 'pending', available_at = greatest(j.available_at, clock),
             later = holdfast.is_later(j.available_at, NULL, clock)
         WHERE j.id = ANY (successors);
+    END IF;
+
+    IF limited <> '{}' THEN
+        PERFORM holdfast.leave_limits(limited, limit_keys, limit_heads, head_keys);
     END IF;
 
     IF EXISTS (SELECT FROM holdfast.sleeper WHERE until > clock) THEN
@@ -253,24 +265,24 @@ BEGIN
     buried AS (
         INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, ran_ms, attempt, max_attempts, priority,
             payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-            last_error_code, last_error, run_anyway, blockers, steps)
+            last_error_code, last_error, run_anyway, limits, blockers, steps)
         SELECT id, created_at, available_at, clock, locked_by, verdict, ran_ms, attempt, max_attempts, priority, payload_version, order_block,
             chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-            coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, CASE WHEN blockers_left IS NOT NULL THEN
+            coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, limits, CASE WHEN blockers_left IS NOT NULL THEN
                 ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id ORDER BY b.ordinal) END,
             CASE WHEN steps THEN holdfast.journal_of(id) END
         FROM ended WHERE verdict = 'failed'),
     -- From the deleted rows, so that the next jobs may take their unique keys. In the same order key they take their place.
     followed AS (
         INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-            chain_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited, later)
+            chain_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited, later, limits)
         SELECT e.next_id, clock, holdfast.due_at(n.at, n.delay_ms, clock), nullif(coalesce(n.max_attempts, 3), -1), coalesce(n.priority, 5),
             holdfast.shard_of(e.next_id, n.order_key), n.payload_version, nullif(n.order_block, false),
             coalesce(n.expires_at, clock + n.expires_ms * interval '1 millisecond'), coalesce(e.chain_id, e.id),
             CASE WHEN n.order_key = e.order_key THEN e.order_seq WHEN n.order_key IS NOT NULL THEN e.next_id END,
             coalesce(n.queue, 'default'), n.kind, n.payload, coalesce(n.headers, e.headers), n.order_key, n.unique_key,
             CASE WHEN cardinality(n.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
-            nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited, holdfast.is_later(n.at, n.delay_ms, clock)
+            nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited, holdfast.is_later(n.at, n.delay_ms, clock), n.limits
         FROM ended e, LATERAL json_populate_record(NULL::holdfast.new_job, e.next) AS n WHERE e.next_id IS NOT NULL
         ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING),
     attempts AS (
@@ -305,7 +317,7 @@ BEGIN
                            WHEN s.outcome = 'released' AND coalesce(s.delay_ms, 0) = 0 THEN j.suspect END,
             -- A suspect has an index of its own.
             later = CASE WHEN s.outcome <> 'lost' AND s.error_code IS DISTINCT FROM 'lost_in_trial' THEN holdfast.is_later(s.at, s.delay_ms, clock) END,
-            progress = NULL, progress_note = NULL,
+            progress = NULL, progress_note = NULL, limit_key = NULL,
             last_error_code = coalesce(s.error_code, j.last_error_code), last_error = coalesce(s.error, j.last_error)
         FROM unnest(settled) AS s
         WHERE j.id = ANY (ARRAY(SELECT x.id FROM unnest(settled) AS x WHERE x.verdict = 'pending')) AND s.id = j.id

@@ -11,7 +11,7 @@ CREATE TABLE holdfast.order_stop (
 -- Decides which of these candidates with an order key may run; all are locked by this transaction. New statements see new snapshots, so a
 -- decision under the key's lock sees all writes of the last holder of that lock. A key that another transaction holds is left for the next
 -- claim; no claim ever waits.
--- Called by claim_jobs, claim_suspects.
+-- Called by take_keyed.
 CREATE FUNCTION holdfast.take_order_heads(ids bigint[], budget integer,
     OUT heads tid[], OUT parked integer, OUT keys integer, OUT left_alone bigint[])
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -21,6 +21,7 @@ DECLARE
     held text[];
     behind bigint[];
     early bigint[];
+    promoted bigint[];              -- of those that are parked: were promoted for a limit
 BEGIN
     SELECT coalesce(array_agg(k.order_key), '{}') INTO held
     FROM (SELECT DISTINCT j.order_key FROM holdfast.job j WHERE j.id = ANY (ids) ORDER BY 1 LIMIT budget) AS k
@@ -44,13 +45,18 @@ BEGIN
 
     -- Parked only behind a lower live job: a job that leaves a key promotes the next above it, so the lowest is never left parked. The jobs
     -- behind it in the same key would be found next, and are parked too.
+    WITH parking AS (
     UPDATE holdfast.job SET status = 'blocked' WHERE ctid = ANY (ARRAY(
         SELECT follower.ctid
         FROM (SELECT DISTINCT ON (j.order_key) j.order_key, j.order_seq, j.id FROM holdfast.job j WHERE j.id = ANY (behind)
               ORDER BY j.order_key, j.order_seq, j.id) AS b,
             LATERAL (SELECT j.ctid FROM holdfast.job j
                      WHERE j.order_key = b.order_key AND (j.order_seq, j.id) >= (b.order_seq, b.id) AND j.status = 'pending'
-                     ORDER BY j.order_seq, j.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) AS follower));
+                     ORDER BY j.order_seq, j.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) AS follower)) RETURNING id, limit_key)
+    SELECT array_agg(p.id) INTO promoted FROM parking p WHERE p.limit_key IS NOT NULL;
+    IF promoted IS NOT NULL THEN
+        PERFORM holdfast.pass_promotion(promoted);
+    END IF;
     -- The lowest of its key, committed late, while a later one already runs: that one will not look below itself. Claim again soon.
     UPDATE holdfast.job SET available_at = clock_timestamp() + interval '1 second', later = true WHERE id = ANY (early);
     parked := cardinality(behind) + cardinality(early);
