@@ -65,7 +65,7 @@ BUILDS: Final = (
     Build(
         "reaper without SKIP LOCKED",
         plays.SLOW_COMMIT,
-        "picked up too late",
+        "the play could not go on",
         (("reap_jobs", "LIMIT most FOR UPDATE SKIP LOCKED", "LIMIT most FOR UPDATE"),),
     ),
     Build(
@@ -210,7 +210,8 @@ BUILDS: Final = (
     Build(
         "finish that waits for an open transaction",
         plays.HELD_UP,
-        "the play could not go on",
+        # Others are written meanwhile, but what only had to wait for the transaction is given up.
+        "wrong outcome",
         (("settle_apart", " SET lock_timeout TO '100ms'\n", ""),),
     ),
     Build("ending given up after max_runtime", plays.HELD_UP, "leases lost without cause"),

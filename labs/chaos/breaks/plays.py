@@ -67,9 +67,16 @@ async def token_issued_twice(scene: Scene) -> None:
 
 
 async def slow_commit(scene: Scene) -> None:
-    """Complete, and be slow to commit, beyond the end of the lease; others come and go meanwhile."""
-    await scene.promise(Promised(kinds.linger.new(8.0), "ledger"))
-    await scene.probe_every(0.25, times=32)
+    """Complete, and be slow to commit, beyond the end of the lease; another worker dies, and its job is taken back."""
+    (slow,) = await scene.promise(Promised(kinds.linger.new(8.0), "ledger"))
+    lingering = await scene.holder(slow)
+    for _ in range(100):
+        (job,) = await scene.promise(Promised(application.plain.new(2.0), "plain"))
+        if (other := await scene.holder(job)) is not lingering:
+            other.kill()
+            break
+    taken = "SELECT NOT EXISTS (SELECT FROM holdfast.job WHERE id = %s AND status = 'processing' AND attempt = 1)"
+    await scene.until(taken, job, seconds=scene.site.lease + 2)
 
 
 async def weeks_ahead(scene: Scene) -> None:
@@ -349,7 +356,7 @@ TOKEN_ISSUED_TWICE = Play(
     environment={kinds.RUNNER: "gone"},
     patience=10,
 )
-SLOW_COMMIT = Play("a commit takes longer than a lease", slow_commit, replicas=1, pace=SLOW, patience=6)
+SLOW_COMMIT = Play("a commit takes longer than a lease", slow_commit, pace=SLOW, patience=16)
 WEEKS_AHEAD = Play("the server's clock is weeks ahead, and a worker dies", weeks_ahead, patience=16)
 BUSY_LEASES = Play("handlers take longer than a lease", busy_leases, well=True, patience=6)
 BLOCKED_LOOP = Play("a handler blocks the event loop", blocked_loop, well=True, patience=7)

@@ -29,8 +29,10 @@ class Result:
         return self.expected in self.checks
 
 
-def write(results: Sequence[Result]) -> None:
-    FILE.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+def write(results: Sequence[Result], builds: Sequence[str]) -> None:
+    """Write results in place of those of the same builds, in the order of all builds."""
+    found = {result.build: result for result in [*read(), *results]}
+    FILE.write_text(json.dumps([asdict(found[name]) for name in builds if name in found], indent=1) + "\n")
 
 
 def read() -> list[Result]:
