@@ -230,13 +230,17 @@ def children(postmaster: int) -> list[int]:
 def _initialized(programs: Path) -> Path:
     """Return the data folder that all servers of these programs are copies of; initdb takes as long as a whole test."""
     built = (programs / "postgres").stat()
-    folder = _cache() / f"data-{built.st_dev}-{built.st_ino}-{built.st_mtime_ns}"
+    folder = _cache() / f"initialized-{built.st_dev}-{built.st_ino}-{built.st_mtime_ns}"
     with _locked(_cache() / "lock"):
         if not folder.exists():
             with tempfile.TemporaryDirectory(dir=_cache()) as place:
                 _give_to_server(Path(place))
                 options = ["-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"]
                 _run(_unprivileged([programs / "initdb", "-D", f"{place}/data", *options]), cwd=Path(place))
+                # Maps of free space and of visible pages are made when needed. Every database would copy these.
+                for name in ("*_fsm", "*_vm"):
+                    for file in Path(place, "data", "base").rglob(name):
+                        file.unlink()
                 Path(place, "data").rename(folder)
     return folder
 
