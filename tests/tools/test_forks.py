@@ -34,7 +34,20 @@ def test_it(number, made, tmp_path):
     with Path("ran").open("a") as file:
         print(__name__, number, os.getpid(), file=file)
 """
-FAILS = "def test_it():\n    print('written')\n    assert False\n"
+FAILS = """
+import pytest
+from pathlib import Path
+
+@pytest.fixture(scope="session", autouse=True)
+def whole():
+    yield
+    Path(f"{__name__}.ended").touch()
+
+@pytest.mark.parametrize("number", range(20))
+def test_it(number):
+    print("written by", __name__, number, end=".")
+    assert False
+"""
 ENDS = "import os\ndef test_ends(): os._exit(3)\ndef test_after(): pass\n"
 
 
@@ -69,9 +82,9 @@ def test_all_run_once_and_those_of_a_file_in_one_process(tmp_path: Path) -> None
 
 
 def test_what_a_test_has_written_is_shown_when_it_fails(tmp_path: Path) -> None:
-    output = run(tmp_path, a=FAILS, b=FAILS, c=TESTS)
-    assert output.count("written\n") == 2
-    assert "2 failed, 5 passed" in output
+    output = run(tmp_path, a=FAILS, b=FAILS, c=FAILS)
+    written = sorted(re.findall(r"^written by test_(\w) (\d+)\.$", output, re.MULTILINE))
+    assert written == sorted((file, str(number)) for file in "abc" for number in range(20))
 
 
 def test_a_process_that_ends_fails_its_test_and_no_other(tmp_path: Path) -> None:
@@ -83,6 +96,6 @@ def test_a_process_that_ends_fails_its_test_and_no_other(tmp_path: Path) -> None
 @pytest.mark.parametrize("option", ["-x", "--maxfail=1"])
 def test_it_stops_when_it_is_asked_to(tmp_path: Path, option: str) -> None:
     output = run(tmp_path, option, **{f"f{n}": FAILS for n in range(40)})
-    failed = re.search(r"(\d+) failed", output)
-    assert failed is not None
-    assert int(failed[1]) <= 6
+    failed = set(re.findall(r"^FAILED (test_\w+)", output, re.MULTILINE))
+    assert 1 <= len(failed) <= 3, "each process stops at its first"
+    assert {path.stem for path in tmp_path.glob("*.ended")} == failed, "and ends its fixtures"
