@@ -33,8 +33,9 @@ MANY = 0.8
 CALLS = 600
 """How often each call is made when the processor time of its backend is measured."""
 CLIENTS = 16
-SLICE = 2
-SLICES = 12
+SLICE = 8
+"""Seconds. In shorter ones, the first call of each client, which compiles the function, is a good part."""
+SLICES = 4
 CHUNKS = {1_000: 60, 5_000: 16}
 """How often so many jobs are enqueued at once."""
 
