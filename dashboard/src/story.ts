@@ -1,4 +1,4 @@
-import type { AttemptLine, JobStory } from "./types";
+import type { AttemptLine, JobStory, StepLine } from "./types";
 
 export type Tone = "ok" | "bad" | "warn" | "busy" | "held" | "idle";
 
@@ -37,10 +37,30 @@ const ENDS: Record<AttemptLine["outcome"], { tone: Tone; says: string }> = {
 export function told(job: JobStory): Step[] {
   return [
     ...beginning(job),
-    ...job.attempts.map((line) => attempt(line, job)),
+    ...inOrder([...job.attempts.map((line) => attempt(line, job)), ...job.steps.map(recorded)]),
     ...present(job),
     ...afterwards(job),
   ];
+}
+
+const RECORDED: Record<StepLine["state"], { tone: Tone; says: string }> = {
+  done: { tone: "ok", says: "Step" },
+  failed: { tone: "warn", says: "Step failed:" },
+  sleep: { tone: "idle", says: "Sleep" },
+  waits: { tone: "held", says: "Waits for the message" },
+  received: { tone: "ok", says: "Received" },
+  sent: { tone: "idle", says: "Was sent, and has not received yet:" },
+};
+
+function recorded(line: StepLine): Step {
+  const { tone, says } = RECORDED[line.state];
+  const key = line.key === null ? "" : ` (${line.key})`;
+  return { tone, title: `${says} ${line.name}${key}`, at: line.at };
+}
+
+/** Sort by time; without steps the order of the attempts stays. */
+function inOrder(steps: Step[]): Step[] {
+  return steps.sort((one, other) => Date.parse(one.at ?? "") - Date.parse(other.at ?? ""));
 }
 
 function beginning(job: JobStory): Step[] {

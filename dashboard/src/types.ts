@@ -266,6 +266,7 @@ export interface JobStory {
   error: string | null;
   served: boolean | null;
   attempts: AttemptLine[];
+  steps: StepLine[];
   replay_of: string | null;
   replays: string[];
   blockers: JobBlocker[];
@@ -489,6 +490,14 @@ export interface StatsRuntime {
   dead_letter_total: number;
   recovered_stuck_total: number;
   last_error: string | null;
+}
+
+export interface StepLine {
+  at: string;
+  name: string;
+  key: string | null;
+  state: "done" | "failed" | "sleep" | "waits" | "received" | "sent";
+  due: string | null;
 }
 
 export interface SubscriptionLine {

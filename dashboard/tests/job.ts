@@ -36,6 +36,7 @@ export const job = (change: Partial<JobStory>): JobStory => ({
   error_code: null,
   error: null,
   attempts: [],
+  steps: [],
   replay_of: null,
   replays: [],
   blockers: [],

@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { advice } from "../src/advice";
 import { told, traceId } from "../src/story";
-import type { AttemptLine, JobStory, Problem } from "../src/types";
+import type { AttemptLine, JobStory, Problem, StepLine } from "../src/types";
 import { job } from "./job";
 
 const attempt = (number: number, outcome: AttemptLine["outcome"]): AttemptLine => ({
@@ -44,6 +44,25 @@ describe("the story of a job", () => {
     expect(
       titles(job({ status: "completed", attempt: 2, attempts, finished_at: "2026-07-03T12:02:00Z" })),
     ).toEqual(["Enqueued", "Attempt 1 failed, and was tried again", "Attempt 2 completed"]);
+  });
+
+  it("of one whose handler records steps tells them between its attempts", () => {
+    const step = (name: string, state: StepLine["state"], minute: number, key: string | null = null): StepLine => ({
+      at: `2026-07-03T12:0${minute}:30Z`,
+      name,
+      key,
+      state,
+      due: null,
+    });
+    const attempts = [attempt(2, "reschedule")];
+    const steps = [step("charge", "done", 1), step("cool off", "sleep", 1), step("approval", "waits", 3, "2")];
+    expect(titles(job({ status: "pending", attempts, steps })).slice(0, 5)).toEqual([
+      "Enqueued",
+      "Step charge",
+      "Sleep cool off",
+      "Attempt 2 asked to run again later",
+      "Waits for the message approval (2)",
+    ]);
   });
 
   it("of a dead letter ends with its last attempt, and names what ran it again", () => {

@@ -15,9 +15,13 @@ import pytest
 from psycopg import sql
 
 from holdfast._drivers import run_sync
+from holdfast._engine.jobs.journal import NEVER
+from holdfast._model.job import Completed, Rescheduled
 from holdfast._model.new_job import OrderKey
 from holdfast._model.unique import Unique
 from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.lease import Held
+from holdfast._store.step import NewStep, save_steps, take_message
 from tests.cli.auditing import ME, audited
 from tests.kit.commands import PATIENCE, environment, holdfast
 from tests.kit.databases import clone
@@ -441,3 +445,29 @@ def test_show_says_why_a_job_waits(database: str, conn: psycopg.Connection[Any],
     assert f"\nIt waits for job {first}, which comes before it in the order key.\n" in output[second]
     assert holdfast("jobs", "show", "--json", str(second), database=database).json["waiting"]["behind"] == first
     assert holdfast("jobs", "show", "--json", str(dead), database=database).json["waiting"] is None
+
+
+def test_show_tells_the_steps_of_a_story_and_where_it_waits(
+    database: str, conn: psycopg.Connection[Any], worker: Worker
+) -> None:
+    asleep, waiting, ended = enqueue(conn, job(), job(), job())
+    for claimed in worker.claim():
+        held = Held(claimed.id, claimed.token)
+        steps = [NewStep(held, ("charge", "7"), '"secret result"')]
+        if claimed.id == asleep:
+            steps.append(NewStep(held, ("cool off", None), state="sleep", until=timedelta(days=3)))
+        saved = run_sync(conn, save_steps(worker.id, steps))
+        if claimed.id == waiting:
+            run_sync(conn, take_message(worker.id, held, ("approval", None), timedelta(days=7), beside=False))
+        due = saved[-1].due or NEVER
+        worker.end([claimed], Completed() if claimed.id == ended else Rescheduled(due))
+    output = {one: holdfast("jobs", "show", str(one), database=database).out for one in (asleep, waiting, ended)}
+    assert "\nIt sleeps, 'cool off', since 2" in output[asleep]
+    assert "\nIt waits for the message 'approval' since 2" in output[waiting]
+    assert "It is due at" not in output[waiting] + output[asleep]
+    for one, names in ((asleep, ["charge", "cool off"]), (waiting, ["charge", "approval"]), (ended, ["charge"])):
+        assert f"\nSteps ({len(names)})\n" in output[one]
+        assert "secret result" not in output[one]
+        shown = holdfast("jobs", "show", "--json", str(one), database=database).json
+        assert [step["name"] for step in shown["steps"]] == names
+        assert "steps" not in shown["job"]

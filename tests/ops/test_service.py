@@ -206,6 +206,22 @@ async def test_a_job_without_a_limit_of_attempts(service: Service, conn: psycopg
     assert [line.max_attempts for line in (await service.jobs(JobSearch())).jobs] == [None]
 
 
+async def test_a_story_has_its_steps_without_their_results(service: Service, conn: psycopg.Connection[Any]) -> None:
+    (job,) = enqueue(conn)
+    conn.execute("UPDATE holdfast.job SET steps = true")
+    conn.execute(
+        "INSERT INTO holdfast.step (job_id, at, name, key, result) VALUES (%s, now(), 'charge', '7', '\"hush\"')", [job]
+    )
+    conn.execute("INSERT INTO holdfast.message (job_id, sent_at, name) VALUES (%s, now(), 'approval')", [job])
+    live = await service.job(job)
+    conn.execute("SELECT holdfast.cancel_job(%s)", [job])
+    ended = await service.job(job)
+    for story in (live, ended):
+        lines = [(step.name, step.key, step.state) for step in story.steps]
+        assert sorted(lines) == [("approval", None, "sent"), ("charge", "7", "done")]
+        assert "hush" not in story.model_dump_json()
+
+
 async def test_a_job_that_is_not_there_is_not_found(service: Service) -> None:
     with pytest.raises(RequestRefused) as refused:
         await service.job(7)

@@ -247,8 +247,9 @@ async def test_a_caught_failure_is_raised_again(app: Holdfast, ledger: Ledger, b
         except Declined as exc:
             seen.append((str(exc), exc.reason))
             await job.step("mail", bank.named, "mail")
-        if len(seen) == 1:
-            raise ConnectionError("after the branch")
+            if len(seen) == 1:
+                # Its context is the failure, which the handler has gone on from.
+                raise ConnectionError("in the branch")  # noqa: B904
         return "declined"
 
     job = ledger.enqueue_one(fulfil.new())
@@ -496,6 +497,30 @@ async def test_steps_recorded_beside_others_raise_no_false_alarm(app: Holdfast, 
     assert bank.calls == ["before", "slow", "quick", "slow"]
 
 
+async def test_a_task_that_has_not_begun_raises_no_false_alarm(app: Holdfast, ledger: Ledger, bank: Bank) -> None:
+    """In the second attempt the handler reaches a new step before its task can reach the one that is recorded."""
+    recorded = asyncio.Event()
+
+    async def slow() -> str:
+        await recorded.wait()
+        bank.calls.append("slow")
+        if bank.calls.count("slow") == 1:
+            raise ConnectionError("once")
+        return "slow"
+
+    @app.job("pair", retry=AT_ONCE)
+    async def pair(job: Job[None]) -> str:
+        await job.step("before", bank.named, "before")
+        beside = asyncio.create_task(job.step("beside", bank.named, "beside"))
+        beside.add_done_callback(lambda _: recorded.set())
+        slowly = await job.step("slow", slow)
+        return f"{slowly} {await beside}"
+
+    job = ledger.enqueue_one(pair.new())
+    assert (await ended(app, ledger, job)).result == "slow beside"
+    assert bank.calls == ["before", "beside", "slow", "slow"]
+
+
 async def test_concurrent_steps_are_recorded_once_each(app: Holdfast, ledger: Ledger, bank: Bank) -> None:
     runs: list[int] = []
 
@@ -662,6 +687,41 @@ async def test_a_sibling_that_has_returned_is_recorded_before_the_end(
     job = ledger.enqueue_one(group.new())
     assert (await ended(app, ledger, job)).result == "done"
     assert sorted(bank.calls) == ["plain", "quick"]
+
+
+async def test_a_record_under_way_is_written_before_the_attempt_ends(
+    app: Holdfast, ledger: Ledger, bank: Bank, database: str
+) -> None:
+    """The row of the story is locked when its function returns, and the task that waits for the record is cancelled."""
+    returned = asyncio.Event()
+    runs: list[int] = []
+    other = await psycopg.AsyncConnection.connect(database)
+
+    async def quick() -> str:
+        bank.calls.append("quick")
+        await other.execute("SELECT FROM holdfast.job FOR UPDATE")
+        returned.set()
+        return "quick"
+
+    async def unlock() -> None:
+        await asyncio.sleep(0.32)
+        await other.close()
+
+    @app.job("group", retry=AT_ONCE)
+    async def group(job: Job[None]) -> str:
+        runs.append(1)
+        async with asyncio.TaskGroup() as tasks:
+            quickly = tasks.create_task(job.step("quick", quick))
+            if len(runs) == 1:
+                await returned.wait()
+                unlocking.append(asyncio.create_task(unlock()))
+                raise ConnectionError("once")
+        return quickly.result()
+
+    unlocking: list[asyncio.Task[None]] = []
+    job = ledger.enqueue_one(group.new())
+    assert (await ended(app, ledger, job)).result == "quick"
+    assert bank.calls == ["quick"]
 
 
 async def test_signals_of_a_step_end_the_attempt_and_are_not_recorded(

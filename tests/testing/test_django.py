@@ -10,6 +10,7 @@ from asgiref.sync import sync_to_async
 from django.db import IntegrityError, connection, transaction
 from django.test import TestCase
 
+from holdfast import Holdfast, Job
 from holdfast._model.kind import Kind
 from holdfast.contrib.django._application import FreshConnections
 from holdfast.testing import Testing
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import psycopg
-
-    from holdfast import Holdfast
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +57,27 @@ class InvoiceTests(TestCase):
         assert not Invoice.objects.get().paid
         self.holdfast.sync.assert_enqueued(send_receipt.new(Invoice.objects.get().pk), times=0)
 
+    def test_a_plain_handler_records_its_steps(self) -> None:
+        own, runs = Holdfast(), []
+
+        def count(conn: Any, order: int) -> int:
+            runs.append(order)
+            return len(runs)
+
+        @own.job("fulfil")
+        def fulfil(job: Job[None], order: int) -> int:
+            found = job.sync.step_on(connection, "count", count, order)
+            job.sync.sleep("cool off", 60)
+            return found
+
+        kit = Testing(own, connection).sync
+        with transaction.atomic():
+            own.sync.enqueue(connection, fulfil.new(7))
+            kit.run_until("cool off")
+            kit.travel(minutes=1)
+            (ran,) = kit.drain()
+        assert (ran.result, runs) == (1, [7])
+
     async def test_an_async_test(self) -> None:
         await sync_to_async(pay)(7)
         drained = await sync_to_async(self.holdfast.sync.drain)()
@@ -85,7 +105,7 @@ def test_a_test_case() -> None:
     result = unittest.TestResult()
     suite.run(result)
     assert not [trace for _, trace in (*result.errors, *result.failures)]
-    assert result.testsRun == 4
+    assert result.testsRun == 5
 
 
 @pytest.fixture

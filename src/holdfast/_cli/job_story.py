@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast._cli import table
 from holdfast._ops.wording import counted
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_waiting, read_worker
+from holdfast._store.step import read_journal, step_lines
 from holdfast._store.worker import is_served, list_workers, served_runtime
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast._ops.service import Service
     from holdfast._store.inspect import AttemptLine, ReplayLine, WaitingRow, WorkerRow
+    from holdfast._store.step import StepLine
     from holdfast._store.worker import Runtime
 
 
@@ -25,6 +27,7 @@ class Story(NamedTuple):
     served: bool | None
     """Whether a live worker takes it; None if it does not wait."""
     waiting: WaitingRow | None
+    steps: Sequence[StepLine]
     runtime: Runtime | None
     worker: WorkerRow | None
     attempts: Sequence[AttemptLine]
@@ -45,11 +48,13 @@ async def read_story(service: Service, job_id: int) -> Story | None:
         original = await read(read_job(job["replay_of"])) if job["replay_of"] else None
         replays = await read(list_replays(job_id))
         waiting = await read(read_waiting(job_id))
+        journal = job.pop("steps")
+        steps = await read(read_journal(job_id)) if journal is True else step_lines(journal)
         served = None
         if job["status"] == "pending":
             served = is_served(job["queue"], job["kind"], await read(list_workers(latest=0)))
         runtime = await read(served_runtime(job["kind"], job["queue"]))
-    return Story(job, served, waiting, runtime, worker, attempts, original, replays)
+    return Story(job, served, waiting, steps, runtime, worker, attempts, original, replays)
 
 
 def as_json(story: Story) -> dict[str, Any]:
@@ -57,6 +62,7 @@ def as_json(story: Story) -> dict[str, Any]:
         "job": story.job,
         "served": story.served,
         "waiting": story.waiting and story.waiting._asdict(),
+        "steps": [dict(step) for step in story.steps],
         "max_runtime": story.runtime and story.runtime._asdict(),
         "worker": story.worker and story.worker._asdict(),
         "attempts": [dict(attempt) for attempt in story.attempts],
@@ -72,7 +78,7 @@ def print_story(story: Story, database: str) -> None:
     if job["max_attempts"] is None:
         fields["max_attempts"] = "no limit"
     table.print_table(("field", "value"), [(name, value) for name, value in fields.items() if value is not None])
-    for reason in _reasons(job, story.waiting) if story.waiting is not None else ():
+    for reason in _reasons(job, story.waiting, story.steps) if story.waiting is not None else ():
         print(f"\n{reason}")
     if story.served is False:
         print(f"\nNo live worker takes {job['kind']} from the queue {job['queue']}.")
@@ -85,6 +91,11 @@ def print_story(story: Story, database: str) -> None:
     if worker is not None:
         ended = f", {worker.stop_reason} {table.text(worker.stopped_at)}" if worker.stopped_at else ""
         print(f"\nWorker {worker.id}: {worker.name}{ended}")
+    if story.steps:
+        print(f"\nSteps ({len(story.steps)})")
+        table.print_table(
+            ("at", "step", "key", "state", "until"), [(s.at, s.name, s.key, s.state, s.due) for s in story.steps]
+        )
     if attempts:
         print(f"\nAttempts ({len(attempts)})")
         table.print_table(
@@ -104,8 +115,15 @@ def print_story(story: Story, database: str) -> None:
         table.print_table(("id", "status", "created"), story.replays)
 
 
-def _reasons(job: dict[str, Any], waiting: WaitingRow) -> Iterator[str]:
-    if waiting.due_at is not None:
+def _reasons(job: dict[str, Any], waiting: WaitingRow, steps: Sequence[StepLine]) -> Iterator[str]:
+    waits = [step for step in steps if step.state == "waits" or (step.state == "sleep" and step.due == waiting.due_at)]
+    for step in waits:
+        until = "" if step.due is None else f", at most until {table.text(step.due)}"
+        if step.state == "sleep":
+            yield f"It sleeps, {step.name!r}, since {table.text(step.at)}, until {table.text(step.due)}."
+        else:
+            yield f"It waits for the message {step.name!r} since {table.text(step.at)}{until}."
+    if waiting.due_at is not None and not waits:
         yield f"It is due at {table.text(waiting.due_at)}."
     if waiting.paused:
         yield f"The queue {job['queue']} is paused: holdfast queues resume {job['queue']}"

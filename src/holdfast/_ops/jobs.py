@@ -24,6 +24,7 @@ from holdfast._store.search import (
     search_table,
     searches,
 )
+from holdfast._store.step import read_journal, step_lines
 from holdfast._store.worker import is_served, list_workers, served_runtime
 
 if TYPE_CHECKING:
@@ -194,6 +195,7 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
         worker_name=worker and worker.name,
         served=served,
         attempts=attempts,
+        steps=await transaction.run(read_journal(job_id)) if row["steps"] is True else step_lines(row["steps"]),
         replays=[replay.id for replay in replays],
         blockers=[JobBlocker(chain_id=blocker.chain_id, status=blocker.status) for blocker in blockers],
     )
@@ -210,6 +212,7 @@ async def read_archived(
         redaction,
         worker_name=worker and worker.name,
         attempts=attempts,
+        steps=step_lines(row.get("steps")),
         replays=[replay.id for replay in replays],
         blockers=[],
     )

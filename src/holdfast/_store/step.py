@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._model.errors import InvalidJob
+from holdfast._store.answer import Answer
 from holdfast._store.statement import Row, Statement, one, statement, text_array, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from holdfast._store.lease import Held
 
@@ -72,6 +73,37 @@ class Kept(NamedTuple):
     answer: str
     under: str | None
     """The transaction."""
+
+
+class StepLine(Answer):
+    """A step that a story has recorded, or a message that it has not received yet."""
+
+    at: datetime
+    name: str
+    key: str | None
+    state: Literal["done", "failed", "sleep", "waits", "received", "sent"]
+    """`sleep` until `due`; `waits` for a message, at most until `due`; `sent`: a message that waits for the story."""
+    due: datetime | None
+
+
+def read_journal(job_id: int) -> Statement[list[StepLine]]:
+    """Return the steps of a live job, oldest first."""
+    return statement("read_journal", lambda rows: step_lines(json.loads(rows[0][0] or "[]")), id=job_id)
+
+
+def step_lines(journal: Sequence[Mapping[str, Any]] | None) -> list[StepLine]:
+    """Return the journal of an ended story as lines, without its results."""
+    return [
+        StepLine(
+            at=entry["at"],
+            name=entry.get("name") or entry["message"],
+            key=entry.get("key"),
+            state=entry.get("state") or ("sent" if "message" in entry else "done"),
+            due=entry.get("due"),
+        )
+        for entry in journal or ()
+        if not entry.get("taken")
+    ]
 
 
 def save_steps(worker: int, steps: Sequence[NewStep], *, again: bool = False) -> Statement[list[Saved]]:

@@ -55,6 +55,19 @@ def advance_jobs(span: timedelta, after: int = 0) -> Statement[int | None]:
     )
 
 
+class SuspendedStory(NamedTuple):
+    """A story that waits at a step."""
+
+    step: str
+    sleeps: timedelta | None
+    """How long it still sleeps; None: it waits for a message."""
+
+
+def suspended_stories() -> Statement[list[SuspendedStory]]:
+    """Return the steps at which stories wait or sleep."""
+    return statement("suspended_stories", many(SuspendedStory), limit=MOST)
+
+
 def open_windows() -> Statement[dict[int, float]]:
     """Return the remaining seconds of unique windows, by job."""
     return statement("open_windows", dict, limit=MOST)

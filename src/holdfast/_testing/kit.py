@@ -17,20 +17,28 @@ from holdfast._model.errors import HoldfastError, UnknownKind, UnsupportedConnec
 from holdfast._model.job import Handle
 from holdfast._model.kind import Kind
 from holdfast._model.new_job import OMITTED, NewJob, check_new_job
-from holdfast._store.testing import advance_jobs, end_windows, enqueued_jobs, enqueued_kinds, open_windows
+from holdfast._store.testing import (
+    advance_jobs,
+    end_windows,
+    enqueued_jobs,
+    enqueued_kinds,
+    open_windows,
+    suspended_stories,
+)
 from holdfast._testing.events import EventFeed
+from holdfast._testing.recording import Call
 from holdfast._testing.results import Enqueued, Expected, enqueued_of
-from holdfast._testing.stage import NAME, Stage, as_text, at_once, drive
+from holdfast._testing.stage import NAME, Stage, as_text, at_once, caught, drive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
     from holdfast._app.app import Holdfast
     from holdfast._app.registry import AnyKind
     from holdfast._model.duration import Duration
     from holdfast._store.statement import Statement
     from holdfast._testing.results import Drained, Ran
-    from holdfast._testing.stage import Call, StageRun
+    from holdfast._testing.stage import StageRun
 
     Work = Callable[[Stage], Coroutine[Any, Any, "T"]]
 
@@ -145,16 +153,27 @@ class Testing:
         timeout: Duration = LONGEST,  # noqa: ASYNC109 - also aborts the handler
         raise_errors: bool = True,
         events: bool = False,
+        crash_after: str | None = None,
     ) -> Drained:
         """Run the due jobs and those they enqueue, one after another, until none is due; return the attempts.
 
         A handler's exception is raised here after its outcome is written, or only reported without `raise_errors`.
         Raises AssertionError if jobs are still due after `limit` attempts (default 1000) or `timeout` (default 30 s).
         `events`: also make the jobs of events that handlers of `@app.on` subscribed to, including the events of this
-        transaction. Relays publish nothing. Default: False.
+        transaction. Relays publish nothing. Default: False. `crash_after`: the name of a step of `job.step`; after its
+        record the worker dies, once, and another attempt goes on. Default: none.
         """
         feed = self._verbs.feed if events else None
-        return await self._verbs.staged(self._run, _in_thread, _drain(limit, timeout, feed, raise_errors=raise_errors))
+        work = _drain(limit, timeout, feed, raise_errors=raise_errors, crash_after=crash_after)
+        return await self._verbs.staged(self._run, _IN_THREAD, work)
+
+    @_awaited
+    async def run_until(self, step: str) -> None:
+        """Run the due jobs until a story waits for this message, or sleeps at this step. Earlier sleeps end at once.
+
+        Raises AssertionError if none does.
+        """
+        await self._verbs.run_until(self._run, partial(self._verbs.staged, self._run, _IN_THREAD), step)
 
     @_awaited
     async def run_job(
@@ -168,7 +187,7 @@ class Testing:
 
         `timeout`: for the handler, seconds or a timedelta. Default: 30 seconds. See `drain` for `raise_errors`.
         """
-        return await self._verbs.staged(self._run, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
+        return await self._verbs.staged(self._run, _IN_THREAD, _run_job(job, timeout, raise_errors=raise_errors))
 
     @_awaited
     async def run_schedule(
@@ -180,7 +199,7 @@ class Testing:
     ) -> Ran:
         """Enqueue the job of this schedule, as in one of its slots, and run it. See `run_job` for the arguments."""
         job = self._verbs.scheduled(name)
-        return await self._verbs.staged(self._run, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
+        return await self._verbs.staged(self._run, _IN_THREAD, _run_job(job, timeout, raise_errors=raise_errors))
 
     @_awaited
     async def travel(
@@ -218,13 +237,29 @@ class SyncTesting:
 
     @_explained
     def drain(
-        self, *, limit: int = MOST, timeout: Duration = LONGEST, raise_errors: bool = True, events: bool = False
+        self,
+        *,
+        limit: int = MOST,
+        timeout: Duration = LONGEST,
+        raise_errors: bool = True,
+        events: bool = False,
+        crash_after: str | None = None,
     ) -> Drained:
         """Run the due jobs and those they enqueue, and return the attempts. See `Testing.drain`.
 
         Plain handlers run in this thread, where nothing can stop them.
         """
-        return self._staged(_drain(limit, timeout, self._verbs.feed if events else None, raise_errors=raise_errors))
+        feed = self._verbs.feed if events else None
+        return self._staged(_drain(limit, timeout, feed, raise_errors=raise_errors, crash_after=crash_after))
+
+    @_explained
+    def run_until(self, step: str) -> None:
+        """Run the due jobs until a story waits for this message, or sleeps at this step. See `Testing.run_until`."""
+
+        async def staged(work: Work[T]) -> T:
+            return self._staged(work)
+
+        at_once(self._verbs.run_until(self._run, staged, step))
 
     @_explained
     def run_job(self, job: NewJob[Any] | Handle[Any], *, timeout: Duration = LONGEST, raise_errors: bool = True) -> Ran:
@@ -286,6 +321,17 @@ class KitVerbs:
         if sum(expected.fits(found) for found in jobs) != times:
             raise AssertionError(expected.complaint(jobs, await run(enqueued_kinds()), times))
 
+    async def run_until(self, run: StageRun, staged: Callable[[Work[Drained]], Awaitable[Drained]], step: str) -> None:
+        for _ in range(MOST):
+            await staged(_drain(MOST, LONGEST, None, raise_errors=True))
+            suspended = await run(suspended_stories())
+            if any(story.step == step for story in suspended):
+                return
+            if (wakes := min((story.sleeps for story in suspended if story.sleeps), default=None)) is None:
+                found = ", ".join(story.step for story in suspended) or "nowhere"
+                raise AssertionError(f"no story is suspended at {step}; stories are suspended at: {found}")
+            await self.travel(run, wakes)
+
     def scheduled(self, name: str) -> NewJob[Any]:
         """Return the job of a schedule."""
         self._app.import_modules()
@@ -317,8 +363,14 @@ def _name_of(kind: AnyKind) -> str:
     return kind.name
 
 
-def _drain(limit: int, timeout: Duration, events: EventFeed | None, *, raise_errors: bool) -> Work[Drained]:
-    return lambda stage: stage.drain(limit=limit, seconds=_seconds(timeout), raise_errors=raise_errors, events=events)
+def _drain(
+    limit: int, timeout: Duration, events: EventFeed | None, *, raise_errors: bool, crash_after: str | None = None
+) -> Work[Drained]:
+    async def drain(stage: Stage) -> Drained:
+        stage.recorder.crash_after = crash_after
+        return await stage.drain(limit=limit, seconds=_seconds(timeout), raise_errors=raise_errors, events=events)
+
+    return drain
 
 
 def _run_job(job: NewJob[Any] | Handle[Any], timeout: Duration, *, raise_errors: bool) -> Work[Ran]:
@@ -339,4 +391,10 @@ def _seconds(timeout: Duration) -> float:
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
-    return await in_thread(partial(copy_context().run, function), name=NAME)
+    result, error = await in_thread(partial(copy_context().run, caught, function), name=NAME)
+    if error is not None:
+        raise error
+    return result
+
+
+_IN_THREAD = Call(_in_thread)

@@ -14,17 +14,15 @@ import os
 import re
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.jobs.complete import Completer
 from holdfast._engine.jobs.handlers import Handlers
-from holdfast._engine.jobs.recorder import Recorder
 from holdfast._engine.link import Links
 from holdfast._engine.own_row import OwnRow
 from holdfast._engine.session import Session
@@ -43,9 +41,11 @@ from holdfast._store.lease import ClaimAnswer, claim_suspects, reap_jobs
 from holdfast._store.statement import Statement
 from holdfast._store.testing import catch_up, due_queues, lend_job, return_job
 from holdfast._store.worker import read_identity, register_worker, stop_worker
+from holdfast._testing.recording import Call, StageRecorder
 from holdfast._testing.results import Drained, Ran, error_of, ran_of
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine
     from types import TracebackType
 
     from holdfast._app.app import Holdfast
@@ -60,9 +60,6 @@ T = TypeVar("T")
 NAME = "holdfast.testing"
 # A handler that is aborted has this many seconds to stop.
 ABORT_GRACE = 1.0
-
-Call: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
-"""Runs a plain function in the right thread and returns its result."""
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
@@ -80,6 +77,7 @@ class Stage:
         app.import_modules()
         self._app = app
         self._run = run
+        self._call = call
         self._state = state
         self._stack = AsyncExitStack()
         self._row = OwnRow()
@@ -102,7 +100,8 @@ class Stage:
         with suppress(SettingsError):
             database = next(iter(self._app.databases))
         session = Session(Links("", name=database, timeout=0.0), self._row, schema=schema)
-        self._completer = Completer(session, self._app.codec, Recorder(self._run, self._row))
+        self.recorder = StageRecorder(self._run, self._row, self._call)
+        self._completer = Completer(session, self._app.codec, self.recorder)
         if self._state is OMITTED and self._app.lifespan is not None:
             self._handlers.state = await self._stack.enter_async_context(self._app.lifespan(self._app))
         else:
@@ -302,13 +301,19 @@ def _drive_django(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
     from asgiref.sync import async_to_sync, sync_to_async
 
     async def call(function: Callable[[], Any]) -> Any:
-        result, error = await sync_to_async(_caught, thread_sensitive=True)(function)
+        result, error = await sync_to_async(caught, thread_sensitive=True)(function)
         if error is not None:
             raise error
         return result
 
+    def wait(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        async def waited() -> Any:
+            return await coroutine
+
+        return async_to_sync(waited)()
+
     async def begin() -> T:
-        return await work(call)
+        return await work(Call(call, wait))
 
     return async_to_sync(begin)()
 
@@ -327,7 +332,7 @@ def _drive(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
         context = copy_context()
 
         def run() -> None:
-            outcome = _caught(partial(context.run, function))
+            outcome = caught(partial(context.run, function))
             if isinstance(outcome[1], KeyboardInterrupt):
                 raise outcome[1]
             with suppress(RuntimeError):  # the loop has ended without waiting for it
@@ -339,12 +344,22 @@ def _drive(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
             raise error
         return result
 
+    def wait(coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run the statements of the coroutine here, in the thread of the handler that waits for it."""
+        future = asyncio.run_coroutine_threadsafe(coroutine, at_work[0].get_loop())
+        future.add_done_callback(lambda _: calls.put(nothing))
+        while not future.done():
+            (calls.get() or nothing)()
+        return future.result()
+
     async def begin() -> T:
         at_work.extend(asyncio.all_tasks())
-        return await work(call)
+        return await work(Call(call, wait))
+
+    def nothing() -> None: ...
 
     def loop() -> None:
-        ended.append(_caught(lambda: asyncio.run(begin())))
+        ended.append(caught(lambda: asyncio.run(begin())))
         calls.put(None)
 
     threading.Thread(target=copy_context().run, args=(loop,), name="holdfast-testing", daemon=True).start()
@@ -369,7 +384,7 @@ def _settle(future: asyncio.Future[T], outcome: T) -> None:
         future.set_result(outcome)
 
 
-def _caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+def caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     """Return the result and the exception as values, to pass them between threads."""
     try:
         return function(), None

@@ -19,7 +19,6 @@ from holdfast._store.step import (
     count_attempts_anew,
     forget_failures,
     load_steps,
-    open_transactions,
     take_message,
 )
 
@@ -273,9 +272,8 @@ class Journal:
 
     async def in_transaction(self, by: object) -> bool:
         """Return whether a transaction in which this task or thread has recorded a step is still open."""
-        if not (under := self._under.get(by)):
-            return False
-        return await self.recorder.ask(lambda: open_transactions(under), bool, self.attempt.signal)
+        under = self._under.get(by, [])
+        return under != [] and await self.recorder.is_open(under, self.attempt.signal)
 
     async def failed(self, exc: BaseException) -> None:
         """Let the next attempt call those functions again whose failures ended this one."""

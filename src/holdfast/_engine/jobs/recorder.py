@@ -10,10 +10,10 @@ from holdfast._engine.jobs.refusal import is_refusal
 from holdfast._engine.link import Outage
 from holdfast._logs.log import Log
 from holdfast._model.errors import InvalidStep
-from holdfast._store.step import save_steps
+from holdfast._store.step import open_transactions, save_steps
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
     from typing import Any, Protocol
 
     from holdfast._engine.own_row import OwnRow
@@ -54,6 +54,10 @@ class Recorder:
         """The id of the worker's row."""
         return self._row.id
 
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run this in the worker's event loop, and block the handler's thread meanwhile."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result()
+
     async def save(self, step: NewStep, signal: AbortSignal) -> Saved:
         """Record a step, however long that takes while the attempt is not aborted. Raises InvalidStep for a refusal."""
         failures = 0
@@ -90,6 +94,10 @@ class Recorder:
                     return found
                 await self._pause(failures, signal)
             failures += 1
+
+    async def is_open(self, under: Sequence[str], signal: AbortSignal) -> bool:
+        """Return whether one of these transactions is still open."""
+        return await self.ask(lambda: open_transactions(under), bool, signal)
 
     async def _pause(self, failures: int, signal: AbortSignal) -> None:
         """Wait before the next try of a story whose row another transaction has locked."""

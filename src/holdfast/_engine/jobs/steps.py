@@ -236,7 +236,7 @@ class Steps:
         if not isinstance(current(), int):
             coroutine.close()
             raise InvalidStep("job.sync would block the event loop: await the verb of the job itself")
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+        return self.journal.recorder.wait(coroutine)
 
     # For both.
 

@@ -10,6 +10,7 @@ from holdfast._store.answer import Answer, ErrorText, Id
 from holdfast._store.inspect import AttemptLine  # noqa: TC001 - as above
 from holdfast._store.job import JobStatus  # noqa: TC001 - as above
 from holdfast._store.search import DeadLetterGroup, JobLine
+from holdfast._store.step import StepLine  # noqa: TC001 - as above
 
 Severity = Literal["critical", "warning"]
 
@@ -123,6 +124,8 @@ class JobStory(JobLine):
     """Whether a live worker takes it; null: it does not wait."""
     attempts: list[AttemptLine]
     """Oldest first."""
+    steps: list[StepLine]
+    """The steps that its handler has recorded, without their results, oldest first; empty for most jobs."""
     replay_of: Id | None
     replays: list[Id]
     blockers: list[JobBlocker]

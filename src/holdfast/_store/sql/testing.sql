@@ -48,6 +48,10 @@ UPDATE holdfast.job j SET created_at = j.created_at - span.by, available_at = j.
     locked_until = j.locked_until - span.by
 FROM live, span WHERE j.id = live.id RETURNING j.id
 
+-- name: suspended_stories
+SELECT s.name, CASE s.state WHEN 'sleep' THEN s.due - clock_timestamp() END FROM holdfast.step s JOIN holdfast.job j ON j.id = s.job_id
+WHERE j.status = 'pending' AND (s.state = 'waits' OR s.state = 'sleep' AND s.due > clock_timestamp()) ORDER BY s.due LIMIT %(limit)s
+
 -- name: open_windows
 SELECT w.job_id, extract(epoch FROM w.ends_at - clock_timestamp())::double precision FROM holdfast.unique_window w
 WHERE w.ends_at > clock_timestamp() ORDER BY w.ends_at LIMIT %(limit)s
