@@ -99,10 +99,11 @@ function present(job: JobStory): Step[] {
     : [];
   switch (job.status) {
     case "blocked":
-      return asked;
+      return [...asked, ...limit(job)];
     case "pending":
       return [
         ...asked,
+        ...limit(job),
         { tone: "idle", title: `Attempt ${job.attempt + 1} may start`, at: job.available_at, ahead: true },
         ...(job.served === false
           ? [{ tone: "bad" as const, title: "No live worker takes it", at: null, ahead: true }]
@@ -113,6 +114,12 @@ function present(job: JobStory): Step[] {
     default:
       return [...asked, ...ended(job)];
   }
+}
+
+function limit(job: JobStory): Step[] {
+  return job.limit === null
+    ? []
+    : [{ tone: "idle", title: "Waits for a limit", at: null, ahead: true, text: job.limit }];
 }
 
 function running(job: JobStory): Step {

@@ -270,6 +270,7 @@ export interface JobStory {
   replay_of: string | null;
   replays: string[];
   blockers: JobBlocker[];
+  limit: string | null;
 }
 
 export interface KindLine {

@@ -40,5 +40,6 @@ export const job = (change: Partial<JobStory>): JobStory => ({
   replay_of: null,
   replays: [],
   blockers: [],
+  limit: null,
   ...change,
 });

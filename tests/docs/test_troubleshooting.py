@@ -67,6 +67,7 @@ WAITS: dict[str, list[dict[str, object]]] = {
     "The queue … is paused": [MAIL],
     "It waits for the end of 1 chain.": [MAIL, MAIL | {"blockers": [1]}],
     "It waits for job …, which comes before it in the order key.": [KEY, KEY],
+    "It waits for a limit: …": [MAIL | {"limits": ["mail"]}] * 2,
 }
 # Has a section of its own.
 STOPPED = "Its order key is stopped by the dead letter …"
@@ -82,6 +83,8 @@ def test_a_job_that_waits_shows_why(line: str, database: str) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
         for job in WAITS[line]:
             conn.execute("SELECT holdfast.enqueue_jobs(%s)", [json.dumps([job])])
+        if "limit" in line:
+            conn.execute("UPDATE holdfast.job SET status = 'blocked', limit_key = limits[1]")
         if "paused" in line:
             conn.execute("INSERT INTO holdfast.queue (name, paused) VALUES ('mail', true)")
         (last,) = conn.execute("SELECT max(id) FROM holdfast.job").fetchone() or ()

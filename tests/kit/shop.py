@@ -31,6 +31,8 @@ class Shop(NamedTuple):
 def make_app(url: str) -> Holdfast:
     app = Holdfast(url)
 
+    app.limit("mail-server", concurrency=100)
+
     @app.job("mail.send", queue="mail")
     async def send(job: Job[Any], to: str, password: str = "") -> str:
         return "sent"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -46,6 +47,8 @@ ACTS = [
     Act("POST", QUEUE, {"action": "pause"}, "queue.pause", "mail", None),
     Act("POST", QUEUE, {"action": "resume"}, "queue.resume", "mail", None),
     Act("PUT", "/api/queues/a%2Fb", {"concurrency": 3, "lease_ms": 5000, "rate": 1.5}, "queue.set", "a/b", None),
+    Act("PUT", "/api/limits/mail-server", {"concurrency": 3, "rate": None}, "limit.set", "mail-server", None),
+    Act("DELETE", "/api/limits/mail-server", {}, "limit.reset", "mail-server", None),
     Act("PUT", "/api/archive/retention", {"family": "run", "days": 40}, "archive.retention", "run", None),
     Act("POST", RUNNER, {"action": "run"}, "runner.run", "carts.sweep", None),
     Act("POST", RUNNER, {"action": "pause"}, "runner.pause", "carts.sweep", None),
@@ -61,8 +64,9 @@ NAMES = [f"{act.action} {'of a filter' if 'filter' in act.json else ''}" for act
 
 def test_there_is_an_act_for_every_route_that_acts() -> None:
     acting = {route.path for route in ROUTES if route.role not in (None, Role.VIEWER) and route.method != "GET"}
-    named = {act.path.replace("/mail/", "/{queue}/").replace("/carts.sweep/", "/{name}/")
-             .replace("/ledger/", "/{name}/").replace("/a%2Fb", "/{queue}") for act in ACTS}  # fmt: skip
+    marks = {"/mail/": "/{queue}/", "/a%2Fb": "/{queue}", "/mail-server": "/{name}"}
+    marks |= {"/carts.sweep/": "/{name}/", "/ledger/": "/{name}/"}
+    named = {reduce(lambda path, mark: path.replace(mark, marks[mark]), marks, act.path) for act in ACTS}
     assert acting - named == {"/outbox/run-once"}, "which has a test of its own"
 
 

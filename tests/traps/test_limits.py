@@ -302,8 +302,8 @@ def test_two_claims_of_one_key_at_once(worker: Worker, connect: Connect) -> None
             taken = ordinary(worker)
         return taken == []
 
-    lock = "WHERE pg_try_advisory_xact_lock(hashtext('holdfast.limit'), hashtext(k.key));\n    IF"
-    with_and_without(worker.conn, play, "take_limited", (lock, ";\n    IF"))
+    lock = "pg_try_advisory_xact_lock(hashtext('holdfast.limit'), hashtext(d.key)) AS locked"
+    with_and_without(worker.conn, play, "take_limited", (lock, "true AS locked"))
 
 
 def test_keys_of_a_json_payload_are_no_limits(worker: Worker) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import func, update
 from sqlalchemy.dialects.postgresql import Insert, insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from holdfast import Event, Every, Fail, Handle, Holdfast, Job, Reschedule, Unique
+from holdfast import Event, Every, Fail, Handle, Holdfast, Job, Limit, Reschedule, Unique
 
 from .mail import invoice_message, reminder_message
 from .pdf import html
@@ -45,6 +45,7 @@ invoice_issued = app.event("invoice.issued", InvoiceIssued)
     queue="pdf",
     version=2,
     unique=Unique.by("invoice_id"),
+    limits=[Limit(concurrency=2)],
     max_runtime=timedelta(minutes=2),
 )
 async def render_pdf(job: Job[Services], invoice_id: int) -> Pdf | Fail:

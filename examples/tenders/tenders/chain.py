@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from holdfast import Busy, Continue, Item, Job, Reschedule
+from holdfast import Busy, Continue, Item, Job, Limit, Reschedule
 from tenders import deliveries
 from tenders import dispatch as dispatching
 from tenders import receipts as confirming
@@ -45,7 +45,8 @@ class Step:
     delivery: int
 
 
-@app.batch("delivery.dispatch", size=PUSHES, queue="push", retry=_PATIENT)
+# Expo takes 600 notifications a second from one project, whatever the number of workers.
+@app.batch("delivery.dispatch", size=PUSHES, queue="push", retry=_PATIENT, limits=[Limit(rate="600/s", burst=PUSHES)])
 async def dispatch(items: list[Item[Step]]) -> list[str | Continue[str] | Busy | Reschedule]:
     state: State = items[0].job.state
     async with recorded(state.pool, "dispatch") as counts:

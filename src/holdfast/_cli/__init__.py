@@ -34,6 +34,7 @@ A `run` that returns a number means that status.
 # jobs.py        lists, retries, cancels and deletes jobs
 # events.py      lists and controls subscriptions and parked events
 # queues.py      lists and controls queues
+# limits.py      lists and sets limits that hold in all workers together
 # runners.py     lists and controls schedules and runs
 # importing.py   makes jobs or events of rows of another table, in batches
 # import_outbox.py  imports the rows of another table, or previews that
@@ -72,6 +73,7 @@ _COMMANDS = {
     "jobs": "look at jobs, retry, cancel or delete them",
     "events": "look at subscriptions; pause, replay, skip, rebase or delete one; release parked events",
     "queues": "look at queues; pause, resume, drain or set one",
+    "limits": "look at limits on what runs at once in all workers, or set one",
     "runners": "look at schedules and runs; pause, resume or trigger one",
     "import-outbox": "make jobs or events of the rows of another table, once each; a preview by default",
     "archive": "look at the archive; export, verify, restore or search its files",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast._cli import table
 from holdfast._ops.wording import counted
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_waiting, read_worker
+from holdfast._store.limit import read_limit_wait
 from holdfast._store.step import read_journal, step_lines
 from holdfast._store.worker import is_served, list_workers, served_runtime
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast._ops.service import Service
     from holdfast._store.inspect import AttemptLine, ReplayLine, WaitingRow, WorkerRow
+    from holdfast._store.limit import LimitWait
     from holdfast._store.step import StepLine
     from holdfast._store.worker import Runtime
 
@@ -27,6 +29,8 @@ class Story(NamedTuple):
     served: bool | None
     """Whether a live worker takes it; None if it does not wait."""
     waiting: WaitingRow | None
+    limit: LimitWait | None
+    """The limit that it waits for."""
     steps: Sequence[StepLine]
     runtime: Runtime | None
     worker: WorkerRow | None
@@ -48,13 +52,14 @@ async def read_story(service: Service, job_id: int) -> Story | None:
         original = await read(read_job(job["replay_of"])) if job["replay_of"] else None
         replays = await read(list_replays(job_id))
         waiting = await read(read_waiting(job_id))
+        limit = await read(read_limit_wait(job_id)) if job.get("limit_key") else None
         journal = job.pop("steps")
         steps = await read(read_journal(job_id)) if journal is True else step_lines(journal)
         served = None
         if job["status"] == "pending":
             served = is_served(job["queue"], job["kind"], await read(list_workers(latest=0)))
         runtime = await read(served_runtime(job["kind"], job["queue"]))
-    return Story(job, served, waiting, steps, runtime, worker, attempts, original, replays)
+    return Story(job, served, waiting, limit, steps, runtime, worker, attempts, original, replays)
 
 
 def as_json(story: Story) -> dict[str, Any]:
@@ -62,6 +67,7 @@ def as_json(story: Story) -> dict[str, Any]:
         "job": story.job,
         "served": story.served,
         "waiting": story.waiting and story.waiting._asdict(),
+        "limit": story.limit and story.limit._asdict(),
         "steps": [dict(step) for step in story.steps],
         "max_runtime": story.runtime and story.runtime._asdict(),
         "worker": story.worker and story.worker._asdict(),
@@ -80,6 +86,8 @@ def print_story(story: Story, database: str) -> None:
     table.print_table(("field", "value"), [(name, value) for name, value in fields.items() if value is not None])
     for reason in _reasons(job, story.waiting, story.steps) if story.waiting is not None else ():
         print(f"\n{reason}")
+    if story.limit is not None:
+        print(f"\nIt waits for a limit: {story.limit.text}.")
     if story.served is False:
         print(f"\nNo live worker takes {job['kind']} from the queue {job['queue']}.")
     if story.runtime is not None:

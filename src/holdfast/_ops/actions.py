@@ -6,10 +6,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from holdfast._model.limit import parsed_rate
 from holdfast._ops.caller import RequestRefused, audit_entry
 from holdfast._ops.jobs import find_asked, search_of
 from holdfast._ops.responses.job import JobActionResult, Looked, RefusedJob
 from holdfast._store.enqueue import EnqueuedJob
+from holdfast._store.limit import mend_limits, reset_limit, set_limit
 from holdfast._store.schedule import pause_schedule, resume_schedule, trigger_schedule
 from holdfast._store.search import ActionResult, Search, act_on_jobs, find_named_jobs, read_clock
 from holdfast._store.subscription import (
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast._ops.caller import Person
     from holdfast._ops.pool import Connections, Transaction
     from holdfast._ops.redaction import Redaction
-    from holdfast._ops.requests import JobAction
+    from holdfast._ops.requests import JobAction, LimitControl
     from holdfast._store.search import JobLine
     from holdfast._store.statement import Statement
 
@@ -237,6 +239,30 @@ async def change_schedule(pool: Connections, name: str, action: ScheduleChange, 
         if not await transaction.run(_SCHEDULE[action](name)):
             raise RequestRefused(404, "not_found", f"No schedule is named {name}.")
         await transaction.run(audit_entry(by, f"runner.{action}", target=name))
+
+
+async def change_limit(pool: Connections, name: str, control: LimitControl | None, by: Person) -> None:
+    """Set what a limit allows, None: what the code declares; then let go on what has room by now."""
+    async with pool.writing() as transaction:
+        if control is None:
+            found = await transaction.run(reset_limit(name))
+        else:
+            starts, period_ms = (None, None) if control.rate is None else parsed_rate(control.rate)
+            rule = {"concurrency": control.concurrency, "starts": starts, "period_ms": period_ms}
+            found = await transaction.run(set_limit(name, **rule, burst=control.burst, who=by.name))
+        if not found:
+            which = "No limit is" if control else "No limit that code declares is"
+            raise RequestRefused(404, "not_found", f"{which} named {name}.")
+        detail = {} if control is None else control.model_dump()
+        await transaction.run(
+            audit_entry(by, "limit.reset" if control is None else "limit.set", target=name, detail=detail)
+        )
+    until = None
+    while True:
+        async with pool.writing() as transaction:
+            until, _ = await transaction.run(mend_limits(since=until, name=name, limit=_AT_ONCE))
+        if until is None:
+            return
 
 
 async def change_subscription(

@@ -10,6 +10,8 @@ from holdfast._ops.overview import depth, latency, unserved
 from holdfast._ops.responses.fleet import (
     KindLine,
     Kinds,
+    LimitLine,
+    Limits,
     PartitionLine,
     QueueLine,
     Queues,
@@ -21,6 +23,7 @@ from holdfast._ops.responses.fleet import (
     Workers,
 )
 from holdfast._store.inspect import read_census, read_kind_tallies
+from holdfast._store.limit import list_limits
 from holdfast._store.schedule import last_runs, list_running, list_schedules
 from holdfast._store.subscription import list_subscriptions
 from holdfast._store.worker import QueueControlRow, list_workers, read_queues
@@ -63,6 +66,18 @@ async def read_queue_lines(transaction: Transaction) -> Queues:
             for name in sorted(names)
         ],
         counted_at=census.at,
+    )
+
+
+async def read_limit_lines(transaction: Transaction) -> Limits:
+    return Limits(
+        limits=[
+            LimitLine(
+                **{name: getattr(limit, name) for name in LimitLine.model_fields if name != "declared"},
+                declared=limit.declared is not None,
+            )
+            for limit in await transaction.run(list_limits())
+        ]
     )
 
 

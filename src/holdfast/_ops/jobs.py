@@ -13,6 +13,7 @@ from holdfast._store.archive import JOB_FAMILIES, exports_with_id
 from holdfast._store.chain import read_blockers
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_worker
 from holdfast._store.job import read_chain
+from holdfast._store.limit import read_limit_wait
 from holdfast._store.search import (
     AFTER_ALL,
     Search,
@@ -187,6 +188,7 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
     if row["status"] == "pending":
         served = is_served(row["queue"], row["kind"], await transaction.run(list_workers(latest=0)))
     runtime = await transaction.run(served_runtime(row["kind"], row["queue"]))
+    limit = await transaction.run(read_limit_wait(job_id)) if row.get("limit_key") else None
     return _story(
         row,
         redaction,
@@ -198,6 +200,7 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
         steps=await transaction.run(read_journal(job_id)) if row["steps"] is True else step_lines(row["steps"]),
         replays=[replay.id for replay in replays],
         blockers=[JobBlocker(chain_id=blocker.chain_id, status=blocker.status) for blocker in blockers],
+        limit=limit and limit.text,
     )
 
 
@@ -215,6 +218,7 @@ async def read_archived(
         steps=step_lines(row.get("steps")),
         replays=[replay.id for replay in replays],
         blockers=[],
+        limit=None,
     )
 
 

@@ -18,10 +18,12 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 
 from holdfast._model.errors import InvalidJob
+from holdfast._model.limit import LARGEST, parsed_rate
 from holdfast._model.option import QUEUE_LIMIT, check_text
 from holdfast._ops.caller import RequestRefused
 from holdfast._store.job import JobStatus  # noqa: TC001 - pydantic reads the annotations
@@ -162,6 +164,26 @@ class QueueControl(Question):
     concurrency: Annotated[int, Field(ge=0, le=100_000)] | None
     lease_ms: Annotated[int, Field(ge=1_000, le=86_400_000)] | None
     rate: Annotated[float, Field(gt=0, le=1_000_000, allow_inf_nan=False)] | None
+
+
+class LimitControl(Question):
+    """The values of a limit from now on, whatever the code declares; null: any number."""
+
+    concurrency: Annotated[int, Field(ge=0, le=LARGEST)] | None
+    rate: str | None
+    """Such as `10/s`, `100/min`, `1000/h` or `5000/day`."""
+    burst: Annotated[int, Field(ge=1, le=LARGEST)] = 1
+    """With a rate: how many may start at once after a pause."""
+
+    @field_validator("rate")
+    @classmethod
+    def _read(cls, rate: str | None) -> str | None:
+        if rate is not None:
+            try:
+                parsed_rate(rate)
+            except InvalidJob as error:
+                raise ValueError(str(error)) from None
+        return rate
 
 
 class SubscriptionAction(Question):

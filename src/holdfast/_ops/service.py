@@ -45,13 +45,14 @@ if TYPE_CHECKING:
         ChainSearch,
         DeadLetterSearch,
         JobSearch,
+        LimitControl,
         QueueAction,
         QueueControl,
         RetentionChange,
         RunnerAction,
         SubscriptionAction,
     )
-    from holdfast._ops.responses.fleet import Kinds, Overview, Queues, Runners, Subscriptions, Workers
+    from holdfast._ops.responses.fleet import Kinds, Limits, Overview, Queues, Runners, Subscriptions, Workers
     from holdfast._ops.responses.job import ChainGraph, JobActionResult, JobStory
     from holdfast._store.inspect import AttemptLine
     from holdfast._store.search import ActionResult
@@ -278,6 +279,20 @@ class Service:
             await transaction.run(set_queue(name, **given))
             await transaction.run(audit_entry(by, "queue.set", target=name, detail=given))
         return Done(message=f"{name}: workers follow with their next heartbeat")
+
+    # --- limits
+
+    async def limits(self) -> Limits:
+        async with self._pool.reading() as transaction:
+            return await fleet.read_limit_lines(transaction)
+
+    async def set_limit(self, name: str, control: LimitControl, by: Person) -> Done:
+        await actions.change_limit(self._pool, name, control, by)
+        return Done(message=f"{name}: in force for the next claim; what runs goes on")
+
+    async def reset_limit(self, name: str, by: Person) -> Done:
+        await actions.change_limit(self._pool, name, None, by)
+        return Done(message=f"{name}: as the code declares it")
 
     # --- runners
 

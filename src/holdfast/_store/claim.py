@@ -71,6 +71,7 @@ class ClaimedJob(NamedTuple):
     available_at: datetime
     chain_id: int
     order_key: str | None
+    """Its order key, or the first of its limits: the end of such a job lets others go on."""
     expired: bool
     """It expired before it started: finish it as cancelled."""
     cancelled: bool

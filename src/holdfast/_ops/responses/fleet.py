@@ -98,6 +98,31 @@ class Queues(Answer):
     counted_at: datetime | None
 
 
+class LimitLine(Answer):
+    """A limit as it is in force, and what it holds back. Null: any number."""
+
+    name: str
+    parameters: list[str] | None
+    """Whose values make the keys, each with the limit for itself; null: there is one key."""
+    concurrency: int | None
+    rate: str | None
+    burst: int
+    declared: bool
+    """Whether the code of a worker declared it."""
+    set_by: str | None
+    """The operator who set these values; null: they are as declared."""
+    set_at: datetime | None
+    running: int
+    """Over all its keys. At most 10,000 are counted, here and of those that wait."""
+    waiting: int
+    oldest_seconds: float | None
+    """For how long the first of those that wait has been due."""
+
+
+class Limits(Answer):
+    limits: list[LimitLine]
+
+
 class KindLine(Answer):
     """A kind that has live jobs or a live worker, and what ended within the last hour."""
 

@@ -129,6 +129,8 @@ class JobStory(JobLine):
     replay_of: Id | None
     replays: list[Id]
     blockers: list[JobBlocker]
+    limit: str | None
+    """The limit that it waits for, in a sentence; null: it waits for none."""
 
 
 class RefusedJob(Answer):

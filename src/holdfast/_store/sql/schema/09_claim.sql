@@ -416,7 +416,7 @@ BEGIN
                             limit_key = j.limits[1]
                         WHERE j.ctid = ANY (rows)
                         RETURNING j.id, j.lock_token, j.queue, j.kind, j.payload::text, j.headers::text, coalesce(j.payload_version, 1::smallint),
-                            j.attempt, j.max_attempts, j.priority, j.available_at, coalesce(j.chain_id, j.id), j.order_key,
+                            j.attempt, j.max_attempts, j.priority, j.available_at, coalesce(j.chain_id, j.id), coalesce(j.order_key, j.limit_key),
                             coalesce(j.expires_at <= now(), false), j.cancel_requested_at IS NOT NULL,
                             j.created_at > now() - interval '10 minutes', j.blockers_left IS NOT NULL,
                             j.blocker_failed IS TRUE AND j.run_anyway IS NOT TRUE, (1000000 * date_part('epoch', j.created_at))::bigint,

@@ -44,7 +44,8 @@ CREATE TYPE holdfast.limited_job AS (
     limits    text[],
     limit_key text,
     met       boolean,              -- pending, and met by the claim; false: parked
-    ordered   boolean               -- it has an order key
+    ordered   boolean,              -- it has an order key
+    n         integer               -- the number of its only key; null: it has several
 );
 
 -- Called by limit_rooms, promote_limited, take_limited, limit_wait.
@@ -205,11 +206,13 @@ CREATE FUNCTION holdfast.take_limited(ids bigint[], budget integer, most integer
     SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     held text[];
+    all_held boolean;               -- all keys of all candidates
     more text[];
     room record;
     rooms integer[];                -- of held: the smaller of places and tokens
     places integer[];
     rated boolean;
+    all_fit boolean;                -- each candidate has one key of its own, with room: nothing is to be decided
     pool holdfast.limited_job[];
     next holdfast.limited_job;
     key text;
@@ -224,13 +227,14 @@ DECLARE
     found record;
     clock timestamptz;
 BEGIN
-    SELECT coalesce(array_agg(k.key), '{}') INTO held
-    FROM (SELECT DISTINCT l.key FROM holdfast.job j, unnest(j.limits) AS l (key) WHERE j.id = ANY (ids) ORDER BY 1 LIMIT budget) AS k
-    WHERE pg_try_advisory_xact_lock(hashtext('holdfast.limit'), hashtext(k.key));
+    SELECT coalesce(array_agg(k.key) FILTER (WHERE k.locked), '{}'), count(*) INTO held, keys
+    FROM (SELECT d.key, pg_try_advisory_xact_lock(hashtext('holdfast.limit'), hashtext(d.key)) AS locked
+          FROM (SELECT DISTINCT l.key FROM holdfast.job j, unnest(j.limits) AS l (key) WHERE j.id = ANY (ids) ORDER BY 1 LIMIT budget) AS d) AS k;
+    all_held := keys = cardinality(held) AND keys < budget;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM holdfast.need_own_limits('{}', held);
     END IF;
-    left_alone := ARRAY(SELECT j.id FROM holdfast.job j WHERE j.id = ANY (ids) AND NOT j.limits <@ held);
+    left_alone := CASE WHEN all_held THEN '{}' ELSE ARRAY(SELECT j.id FROM holdfast.job j WHERE j.id = ANY (ids) AND NOT j.limits <@ held) END;
     heads := '{}'; parked := 0; again := false;
     keys := cardinality(held);
     IF cardinality(left_alone) = cardinality(ids) THEN
@@ -243,7 +247,7 @@ BEGIN
         ELSE places END;
     WITH met AS MATERIALIZED (
         SELECT j.id, j.ctid, j.limits, j.limit_key, j.order_key, j.queue, j.kind, j.priority, j.available_at FROM holdfast.job j
-        WHERE j.id = ANY (ids) AND j.limits <@ held),
+        WHERE j.id = ANY (ids) AND (all_held OR j.limits <@ held)),
     lane AS MATERIALIZED (
         SELECT DISTINCT l.key, least(r.room, most) + 1 AS wanted, m.queue, m.kind
         FROM met m, unnest(m.limits) AS l (key) JOIN unnest(held, rooms) AS r (key, room) ON r.key = l.key
@@ -255,11 +259,19 @@ BEGIN
                 AND j.shard BETWEEN shard_from AND shard_to
             ORDER BY j.priority, j.available_at, j.id LIMIT l.wanted FOR NO KEY UPDATE SKIP LOCKED) AS w)
     -- A promoted job was the oldest of its lane, also if it has the time of a token.
-    SELECT array_agg(ROW (a.id, a.ctid, a.limits, a.limit_key, a.met, a.order_key IS NOT NULL)::holdfast.limited_job
+    SELECT count(*) = keys AND all_held AND count(*) <= most AND bool_and(a.met AND cardinality(a.limits) = 1)
+            AND (SELECT min(r) FROM unnest(rooms) AS r) > 0,
+        array_agg(a.ctid), array_agg(a.limits[1]),
+        array_agg(ROW (a.id, a.ctid, a.limits, a.limit_key, a.met, a.order_key IS NOT NULL,
+            CASE WHEN cardinality(a.limits) = 1 THEN array_position(held, a.limits[1]) END)::holdfast.limited_job
         ORDER BY a.priority, NOT (a.met AND a.limit_key IS NOT NULL), a.available_at, a.id)
-    INTO pool
+    INTO all_fit, heads, started, pool
     FROM (SELECT m.id, m.ctid, m.limits, m.limit_key, m.order_key, m.priority, m.available_at, true AS met FROM met m
           UNION ALL SELECT w.id, w.ctid, w.limits, w.limit_key, w.order_key, w.priority, w.available_at, false FROM waiting w) AS a;
+    IF all_fit AND NOT rated THEN
+        RETURN;
+    END IF;
+    heads := '{}'; started := '{}';
     -- The other keys of parked jobs.
     more := ARRAY(SELECT k.key FROM (SELECT DISTINCT l.key FROM unnest(pool) AS p, unnest(p.limits) AS l (key)
             WHERE cardinality(p.limits) > 1 AND l.key <> ALL (held) ORDER BY 1 LIMIT budget - keys) AS k
@@ -273,14 +285,18 @@ BEGIN
 
     FOREACH next IN ARRAY pool LOOP
         full_key := NULL;
-        n := 0;
-        FOREACH key IN ARRAY next.limits LOOP
-            n := array_position(held, key);
-            EXIT WHEN n IS NULL;
-            IF rooms[n] <= 0 THEN
-                full_key := coalesce(full_key, key);
-            END IF;
-        END LOOP;
+        n := next.n;
+        IF n IS NOT NULL THEN
+            full_key := CASE WHEN rooms[n] <= 0 THEN next.limits[1] END;
+        ELSE
+            FOREACH key IN ARRAY next.limits LOOP
+                n := array_position(held, key);
+                EXIT WHEN n IS NULL;
+                IF rooms[n] <= 0 THEN
+                    full_key := coalesce(full_key, key);
+                END IF;
+            END LOOP;
+        END IF;
         IF NOT next.met THEN
             -- Not known to be the first of its order key: it goes the way of all pending jobs.
             IF n IS NULL OR next.ordered OR full_key IS NULL AND cardinality(taken) = most THEN
@@ -297,15 +313,17 @@ BEGIN
         ELSIF cardinality(taken) < most THEN
             taken := taken || next.id;
             heads := heads || next.place;
-            FOREACH key IN ARRAY next.limits LOOP
-                n := array_position(held, key);
+            IF next.n IS NOT NULL THEN
                 rooms[n] := rooms[n] - 1; places[n] := places[n] - 1;
-            END LOOP;
+            ELSE
+                FOREACH key IN ARRAY next.limits LOOP
+                    n := array_position(held, key);
+                    rooms[n] := rooms[n] - 1; places[n] := places[n] - 1;
+                END LOOP;
+                shared := shared || next.id;
+            END IF;
             IF rated THEN
                 started := started || next.limits;
-            END IF;
-            IF cardinality(next.limits) > 1 THEN
-                shared := shared || next.id;
             END IF;
         END IF;
     END LOOP;
