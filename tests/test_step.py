@@ -92,6 +92,14 @@ def many(given: T) -> list[T]:
     return [given]
 
 
+def with_unknown_parameter(given: Missing) -> Charge:  # type: ignore[name-defined]  # noqa: F821 - as for checkers only
+    raise NotImplementedError(given)
+
+
+def with_unknown_result() -> Missing:  # type: ignore[name-defined]  # noqa: F821 - as for checkers only
+    raise NotImplementedError
+
+
 def untyped():  # type: ignore[no-untyped-def]  # noqa: ANN201
     return 1
 
@@ -115,6 +123,7 @@ DECLARED = [
     (optional, Charge | None),
     (nothing, type(None)),
     (annotated, Annotated[int, "x"]),
+    (with_unknown_parameter, Charge),
     (kind, Charge),
 ]
 UNDECLARED = [
@@ -139,6 +148,11 @@ def test_a_function_without_one_is_refused(function: Callable[..., Any]) -> None
     with pytest.raises(InvalidStep, match="declares no result type"):
         returned_type(Step("x"), function)
     assert returned_type(Step("x", returns=int), function) is int
+
+
+def test_a_type_that_exists_for_type_checkers_only_is_named() -> None:
+    with pytest.raises(InvalidStep, match="names Missing, which its module does not have at run time"):
+        returned_type(Step("x"), with_unknown_result)
 
 
 def test_async_functions_are_recognized() -> None:

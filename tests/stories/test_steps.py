@@ -10,8 +10,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import asyncpg
 import psycopg
 import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 from holdfast import (
     AbortReason,
@@ -133,11 +136,11 @@ async def test_a_result_is_at_once_what_it_will_be(app: Holdfast, ledger: Ledger
 
     seen: list[object] = []
 
-    @app.job("fulfil")
+    @app.job("fulfil", retry=Retry(max_attempts=1))
     async def fulfil(job: Job[None]) -> None:
         seen.append(type(await job.step("charge", charge)))
 
-    await ended(app, ledger, ledger.enqueue_one(fulfil.new()))
+    assert (await ended(app, ledger, ledger.enqueue_one(fulfil.new()))).status == "completed"
     assert seen == [Charge]
 
 
@@ -162,6 +165,36 @@ async def test_the_writes_of_step_on_commit_with_its_record(
     # The first was rolled back with its record, so the function was called again. The second has committed.
     assert bank.calls == ["book", "book"]
     assert entries(ledger) == [7]
+
+
+async def test_step_on_takes_connections_of_other_libraries(app: Holdfast, ledger: Ledger, database: str) -> None:
+    engine = create_async_engine(database.replace("postgresql://", "postgresql+psycopg://"))
+    ledger.do("CREATE TABLE entry (number bigint NOT NULL)")
+
+    async def with_asyncpg(conn: asyncpg.Connection[Any], number: int) -> int:
+        await conn.execute("INSERT INTO entry VALUES ($1)", number)
+        return number
+
+    async def with_session(session: AsyncSession, number: int) -> int:
+        await session.execute(text("INSERT INTO entry VALUES (:number)"), {"number": number})
+        return number
+
+    @app.job("fulfil", retry=AT_ONCE)
+    async def fulfil(job: Job[None]) -> int:
+        conn = await asyncpg.connect(database)
+        async with conn.transaction():
+            one = await job.step_on(conn, "asyncpg", with_asyncpg, 1)
+        await conn.close()
+        async with AsyncSession(engine) as session:
+            two = await job.step_on(session, "SQLAlchemy", with_session, 2)
+            await session.commit()
+        await job.sleep("cool off", ms(1))
+        return one + two
+
+    job = ledger.enqueue_one(fulfil.new())
+    assert (await ended(app, ledger, job)).result == 3
+    assert entries(ledger) == [1, 2]
+    await engine.dispose()
 
 
 async def test_a_story_sleeps_without_a_slot_or_an_attempt(app: Holdfast, ledger: Ledger, bank: Bank) -> None:

@@ -187,6 +187,19 @@ def test_a_suspended_story_leaves_nothing_behind(conn: Connection, worker: Worke
     assert len(journals(conn)) == len(statuses(conn))
 
 
+@pytest.mark.parametrize("careful", [False, True])
+def test_a_message_to_a_job_that_records_nothing_leaves_with_it(
+    conn: Connection, worker: Worker, careful: bool
+) -> None:
+    waiting, running = enqueue(conn, job(), job())
+    assert send(conn, waiting, "m") == "sent"
+    claimed = worker.claim()
+    assert send(conn, running, "m") == "sent"
+    worker.end(claimed, Completed(), careful=careful)
+    assert conn.execute("SELECT FROM holdfast.message").fetchall() == []
+    assert [[entry["message"] for entry in journal] for journal in journals(conn)] == [["m"], ["m"]]
+
+
 def test_a_replayed_dead_letter_carries_its_journal(conn: Connection, worker: Worker) -> None:
     (id_,) = enqueue(conn, job())
     (claimed,) = worker.claim()
@@ -221,8 +234,11 @@ def test_a_story_that_has_begun_is_not_replaced(conn: Connection, worker: Worker
     assert conn.execute("SELECT count(*) FROM holdfast.job").fetchone() == (2,)
 
 
-def test_an_expiry_is_fulfilled_by_the_first_start(conn: Connection, worker: Worker) -> None:
-    enqueue(conn, job(expires=3600))
+@pytest.mark.parametrize("sent", [False, True])
+def test_an_expiry_is_fulfilled_by_the_first_start(conn: Connection, worker: Worker, sent: bool) -> None:
+    (id_,) = enqueue(conn, job(expires=3600))
+    if sent:
+        send(conn, id_, "m")
     (claimed,) = worker.claim()
     save(worker, claimed, "a")
     assert conn.execute("SELECT expires_at FROM holdfast.job").fetchone() == (None,)

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache, partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 from holdfast._model.call import explains
@@ -119,9 +120,21 @@ def _declared_by(fn: Callable[..., Any]) -> Any:
     inner = vars(inner).get("handler", inner) if hasattr(inner, "__dict__") else inner  # of a kind
     if not hasattr(inner, "__globals__") and not inspect.isroutine(inner):
         inner = type(inner).__call__
+    annotation = getattr(inner, "__annotations__", {}).get("return", UNKNOWN)
+    if annotation is UNKNOWN:
+        return UNKNOWN
+    # Only this one: the types of parameters may be imported for type checkers only.
+    holder, module = SimpleNamespace(__annotations__={"return": annotation}), getattr(inner, "__globals__", {})
     try:
-        hint = get_type_hints(inner, include_extras=True).get("return", UNKNOWN)
-    except (NameError, TypeError, AttributeError):
+        hint = get_type_hints(holder, module, include_extras=True)["return"]
+    except NameError as exc:
+        if exc.name in {parameter.__name__ for parameter in getattr(inner, "__type_params__", ())}:
+            return UNKNOWN
+        raise InvalidStep(
+            f"{inner.__qualname__}: its result type names {exc.name}, which its module does not have at run time: "
+            "import it, and not only for type checkers"
+        ) from exc
+    except TypeError:
         return UNKNOWN
     origin = get_origin(hint)
     if origin is Coroutine:

@@ -78,7 +78,7 @@ DECLARE
     marked bigint[];
 BEGIN
     WITH mine AS MATERIALIZED (
-        SELECT j.id, j.lock_token, j.steps IS NULL OR j.attempt > 1 AS fresh FROM holdfast.job j
+        SELECT j.id, j.lock_token, j.steps IS NULL OR j.attempt > 1 OR j.expires_at IS NOT NULL AS fresh FROM holdfast.job j
         WHERE j.id = ANY (ids) AND j.locked_by = worker AND j.lock_token IN (SELECT g.token FROM unnest(given) AS g WHERE g.id = j.id)
         ORDER BY j.id FOR SHARE OF j SKIP LOCKED)
     SELECT array_agg(m.id), array_agg(m.lock_token), array_agg(m.id) FILTER (WHERE m.fresh) INTO held, tokens, fresh FROM mine m;
@@ -131,7 +131,7 @@ DECLARE
     fresh boolean;
     begun boolean;
 BEGIN
-    SELECT j.steps IS NULL OR j.attempt > 1, j.steps INTO fresh, begun FROM holdfast.job j
+    SELECT j.steps IS NULL OR j.attempt > 1 OR j.expires_at IS NOT NULL, j.steps INTO fresh, begun FROM holdfast.job j
     WHERE j.id = story AND j.lock_token = token AND j.locked_by = worker FOR SHARE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN holdfast.lost_reason(story, token, worker);
@@ -283,6 +283,10 @@ BEGIN
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN
         RETURN 'duplicate';
+    END IF;
+    IF story.steps IS NULL THEN
+        -- The message leaves with its job, also if that never becomes a story. Until the sender commits, no renewal succeeds.
+        UPDATE holdfast.job j SET steps = true WHERE j.id = story.id AND j.steps IS NULL;
     END IF;
     IF story.status = 'pending' AND EXISTS (
         SELECT FROM holdfast.step s WHERE s.job_id = story.id AND s.state = 'waits' AND s.name = send_message.name)
