@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast import Holdfast, Job, Retry
+from holdfast import Holdfast, Job, Limit, Retry
 from holdfast.testing import Ran, Testing
 
 if TYPE_CHECKING:
@@ -171,3 +171,15 @@ async def test_a_lease_that_time_took_is_lost(app: Holdfast, conn: Conn, kit: Te
     await kit.travel(timedelta(minutes=1))
     drained = await kit.drain()
     assert drained.lost == drained.completed == [handle.id]
+
+
+async def test_jobs_with_limits_run_one_batch_after_the_other(app: Holdfast, conn: Conn, kit: Testing) -> None:
+    """Also under a limit that a worker has stored there: what has no room yet runs later in the same drain."""
+    await conn.execute("INSERT INTO holdfast.limit_rule (name, concurrency) VALUES ('act', 1)")
+
+    @app.job("act", limits=[Limit(concurrency=1)])
+    async def act(job: Job[None]) -> None: ...
+
+    await app.enqueue_many(conn, [act.new() for _ in range(5)])
+    await app.enqueue(conn, act.new())
+    assert len((await kit.drain()).completed) == 6

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holdfast._model.job import Outcome
 
 WORKERS = 6
+MOST = 400
 # Each job has one of these sets of keys.
 KEYS = [*[(f"three:{n}",) for n in range(10)], *[("five",)] * 5, *[("one",)] * 2, ("three:1", "five"), ("five", "one")]
 LIMITS = {"one": 1, "three": 3, "five": 5}
@@ -46,7 +47,7 @@ class LimitedCrowd:
     url: str
     seconds: float
     seed: int
-    patience: float = 30
+    patience: float = 60
     ended: int = 0
     kills: int = 0
     samples: int = 0
@@ -119,7 +120,8 @@ class LimitedCrowd:
     def _produce(self, chance: random.Random) -> None:
         with self._connect() as conn:
             while not self.calm.wait(0.02):
-                self._enqueue(conn, chance, chance.choice((1, 1, 5, 40)))
+                if number(conn, "SELECT count(*) FROM holdfast.job") < MOST:
+                    self._enqueue(conn, chance, chance.choice((1, 1, 5, 40)))
 
     def _sample(self, _: random.Random) -> None:
         with self._connect() as conn:

@@ -229,6 +229,24 @@ def test_an_ending_waits_a_tenth_of_a_second_at_most(worker: Worker, connect: Co
     assert worker.end([each for each in claimed if each.id == made[0]], careful=True) == {made[0]: "completed"}
 
 
+def test_a_job_that_could_not_end_keeps_its_places(worker: Worker, connect: Connect) -> None:
+    """Its second key is a row of its own, which leaves with the job and not with the attempt to end it."""
+    set_limits(worker.conn, many=9)
+
+    def play() -> bool:
+        enqueue(worker.conn, limited("many", "one"))
+        claimed = worker.claim()
+        holder = connect()
+        with holder.transaction():
+            holder.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast.limit'), hashtext('many'))")
+            assert set(worker.end(claimed, careful=True).values()) == {"busy"}
+        enqueue(worker.conn, limited("one"))
+        return worker.claim() == []
+
+    kept = "limited := ARRAY(SELECT l FROM unnest(limited) AS l WHERE l <> ALL (busy));"
+    with_and_without(worker.conn, play, "settle_batch", (kept, ""))
+
+
 def test_a_promoted_job_is_the_first_of_its_lane(worker: Worker) -> None:
     """With the time of its promotion it would wait behind all that came since."""
 

@@ -184,6 +184,7 @@ BEGIN
     END IF;
     IF busy <> '{}' THEN
         settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (busy));
+        limited := ARRAY(SELECT l FROM unnest(limited) AS l WHERE l <> ALL (busy));
     END IF;
 
     IF waiters <> '{}' OR crowded <> '{}' THEN
