@@ -7,6 +7,7 @@ sessions belong to one process, which makes the same values of the rows for both
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import defaultdict
 from contextlib import AsyncExitStack
@@ -17,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from holdfast import _drivers as drivers
+from holdfast._engine.jobs.due import WHOLE_EVERY
 from holdfast._store.claim import ClaimedJob
-from holdfast._store.finish import finish_jobs
+from holdfast._store.finish import complete_plain, finish_jobs
 from holdfast._store.lease import Held
-from holdfast._store.statement import number_array
+from holdfast._store.statement import number_array, pin_names, pin_plans
 from labs.bench.cpu import cpu_seconds
 from labs.bench.figure import Figure, Section, table
 from labs.bench.ground import checkpoint, connected, ground, progress
@@ -72,14 +74,21 @@ class Round:
 
 
 class Ours:
-    """One session with the store's claim and finish, as a worker calls them."""
+    """One session with the store's claims and finishes, plain and whole ones, as a worker calls them."""
 
     def __init__(self, conn: psycopg.AsyncConnection[Any], worker: Worker, round_: Round) -> None:
         self._conn = conn
         self._worker = worker
         self._round = round_
+        self._plain_until = -math.inf
 
     async def turn(self) -> int:
+        if time.monotonic() < self._plain_until and (statement := self._worker.plain(BATCH)) is not None:
+            if jobs := await drivers.run(self._conn, statement):
+                self._worker.learn_plain(jobs)
+                await self._finish(jobs)
+                return len(jobs)
+            self._plain_until = -math.inf
         while True:
             reach = self._worker.floors.reach()
             claim = await drivers.run(self._conn, self._worker.statement(BATCH, reach))
@@ -88,6 +97,7 @@ class Ours:
                 break
             self._round.fruitless += 1
             await asyncio.sleep(pause)
+        self._plain_until = time.monotonic() + WHOLE_EVERY if len(claim.jobs) == BATCH else -math.inf
         if claim.jobs:
             await self._finish(claim.jobs)
         return len(claim.jobs)
@@ -96,6 +106,8 @@ class Ours:
         endings, careful = completed(jobs), False
         while endings:
             try:
+                if not careful and await drivers.run(self._conn, complete_plain(self._worker.id, endings)) is None:
+                    return
                 answers = await drivers.run(self._conn, finish_jobs(self._worker.id, endings, careful=careful))
             except psycopg.errors.LockNotAvailable:
                 self._round.fallbacks += 1
@@ -252,6 +264,6 @@ async def _run(
 
 async def _session(url: str) -> psycopg.AsyncConnection[Any]:
     conn = await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=0)
-    await conn.execute("SET enable_seqscan = off")
-    await conn.execute("SET jit = off")
+    await drivers.run(conn, pin_names(local=False))
+    await drivers.run(conn, pin_plans())
     return conn

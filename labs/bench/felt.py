@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import AutocommitWarning
 from holdfast._drivers import run_sync
+from holdfast._store.finish import complete_plain
+from holdfast._store.plain import claim_named
+from holdfast._store.statement import pin_names, pin_plans
 from labs.bench import chart
 from labs.bench.application import felt, stamp
 from labs.bench.cpu import time_on_cpu
@@ -28,7 +31,7 @@ from labs.bench.ground import checkpoint, connected, ground, progress
 from labs.bench.load import KIND, PAYLOAD, load_jobs
 from labs.bench.plain import Plain
 from labs.bench.watch import alternate
-from labs.bench.worker import Worker
+from labs.bench.worker import Worker, completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -300,6 +303,8 @@ def _calls(scale: float) -> dict[str, list[float]]:
     found: defaultdict[str, list[float]] = defaultdict(list)
     progress("felt: single calls")
     with ground(autovacuum="off") as base, base.database() as url, connected(url) as conn:
+        run_sync(conn, pin_names(local=False))
+        run_sync(conn, pin_plans())
         worker, plain, pid = Worker(conn), Plain(conn), conn.info.backend_pid
         plain.create()
 
@@ -311,10 +316,11 @@ def _calls(scale: float) -> dict[str, list[float]]:
 
         def ours() -> None:
             load_jobs(conn, 1)
-            with call("a claim of one"):
-                jobs = worker.claim(10).jobs
+            made = number(conn, "SELECT max(id) FROM holdfast.job WHERE status = 'pending'")
+            with call("a claim of one"):  # by its name, as a worker that sleeps claims it
+                jobs = run_sync(conn, claim_named(worker.id, [made], worker.queues, worker.leases))
             with call("a finish of one"):
-                worker.finish(jobs)
+                assert run_sync(conn, complete_plain(worker.id, completed(jobs))) is None
             with call("a claim of none"):
                 assert not worker.claim(10).jobs
             with call("a look before sleeping"):

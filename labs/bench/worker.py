@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from holdfast._drivers import run_sync
 from holdfast._model.job import Completed
 from holdfast._model.work import Lease
-from holdfast._store.claim import Floors, Served, Windows, claim_jobs
+from holdfast._store.claim import WINDOWS, Floors, Served, Windows, claim_jobs
 from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.plain import claim_plain
 from holdfast._store.sleeper import look_ahead
 from holdfast._store.worker import register_worker
 from labs.bench.load import KIND
@@ -55,6 +56,17 @@ class Worker:
             reach=reach,
             windows=self.windows,
         )
+
+    def plain(self, limit: int) -> Statement[list[ClaimedJob]] | None:
+        """Return the plain claim that follows a full one, on a connection with `pin_plans`."""
+        windows = self.windows.asked()
+        return claim_plain(self.id, self.queues[0], limit, served=self._served, floors=self.floors, windows=windows)
+
+    def learn_plain(self, jobs: Sequence[ClaimedJob]) -> None:
+        if self.windows.asked()[0] in {0, WINDOWS}:
+            self.floors.pass_by(jobs)
+        else:
+            self.windows.move()
 
     def look_ahead(self) -> Statement[Horizon]:
         return look_ahead(self.id)

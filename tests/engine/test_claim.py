@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast._engine.jobs import claim
+from holdfast._engine.jobs import due
 from holdfast._store import claim as store
 from tests.kit.pace import PATIENT, QUICK
 from tests.kit.waiting import after, serving, until
@@ -27,7 +27,7 @@ async def test_only_queues_with_free_slots_are_claimed(
         asked.append(dict(slots))
         return real(worker, slots, *args, **options)
 
-    monkeypatch.setattr(claim, "claim_jobs", watching)
+    monkeypatch.setattr(due, "claim_jobs", watching)
     gate = asyncio.Event()
 
     async def act(job: Job[None], wait: bool) -> None:

@@ -45,13 +45,18 @@ async def test_what_is_ready_is_written_together(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    real = store.finish_jobs
+    plain, whole = store.complete_plain, store.finish_jobs
+
+    def counting_plain(worker: int, endings: list[store.Ending]) -> object:
+        sizes.append(len(endings))
+        return plain(worker, endings)
 
     def counting(worker: int, endings: list[store.Ending], *, careful: bool = False) -> object:
         if not careful:  # A renewal had locked a row: the same batch again.
             sizes.append(len(endings))
-        return real(worker, endings, careful=careful)
+        return whole(worker, endings, careful=careful)
 
+    monkeypatch.setattr(finish, "complete_plain", counting_plain)
     monkeypatch.setattr(finish, "finish_jobs", counting)
     monkeypatch.setattr(finish, "BATCH_SECONDS", 30.0)
 

@@ -183,7 +183,7 @@ async def test_an_answer_that_is_lost(ledger: Ledger, database: str, what: str) 
             if what == "claim":
                 line.swallow_answer = b"0.00125"
             else:
-                line.swallow = b"complete_jobs"
+                line.swallow = b"notify_ended"
             job = ledger.enqueue_one(load.act.new(0.00125))
             await until(lambda: line.swallowed == 1)
             await until(lambda: ledger.status(job) == "completed")
@@ -219,14 +219,16 @@ async def test_a_statement_that_fails_oddly_stops_no_loop(
     load = Load(database)
     async with load.app.worker(queues={"default": 5}, **ALERT):
         await load.works_again()
-        for name, message in {
-            "claim_jobs": "claim_jobs failed, trying again",
-            "complete_jobs": "an ending could not be written alone",
-            "reap_jobs": "reap_jobs failed, trying again",
-            "renew_leases": "a lease could not be renewed",
+        for names, message in {
+            ("claim_jobs",): "claim_jobs failed, trying again",
+            ("notify_ended", "complete_jobs"): "an ending could not be written alone",
+            ("reap_jobs",): "reap_jobs failed, trying again",
+            ("renew_leases",): "a lease could not be renewed",
         }.items():
-            ledger.do(f"ALTER FUNCTION holdfast.{name} RENAME TO {name}_away")
-            jobs = ledger.enqueue(*[load.act.new(1 if name == "renew_leases" else 0) for _ in range(3)])
+            for name in names:
+                ledger.do(f"ALTER FUNCTION holdfast.{name} RENAME TO {name}_away")
+            jobs = ledger.enqueue(*[load.act.new(1 if "renew_leases" in names else 0) for _ in range(3)])
             await until(lambda: message in caplog.text)  # noqa: B023 - awaited here
-            ledger.do(f"ALTER FUNCTION holdfast.{name}_away RENAME TO {name}")
+            for name in names:
+                ledger.do(f"ALTER FUNCTION holdfast.{name}_away RENAME TO {name}")
             await until(lambda: all(ledger.status(job) == "completed" for job in jobs))  # noqa: B023 - awaited here

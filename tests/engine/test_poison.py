@@ -45,14 +45,15 @@ CLIENT = "client refuses to encode"
 
 def refuse(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the driver refuse a poisonous result, as it does where an encoding lacks a character."""
-    real = store.finish_jobs
+    for name in ("finish_jobs", "complete_plain"):
+        real: Any = getattr(store, name)
 
-    def refusing(worker: int, endings: list[store.Ending], *, careful: bool = False) -> object:
-        if any(end.claimed.kind == "poison" and isinstance(end.outcome, Completed) for end in endings):
-            "\u20ac".encode("latin-1")
-        return real(worker, endings, careful=careful)
+        def refusing(worker: int, endings: list[store.Ending], real: Any = real, **options: bool) -> object:
+            if any(end.claimed.kind == "poison" and isinstance(end.outcome, Completed) for end in endings):
+                "\u20ac".encode("latin-1")
+            return real(worker, endings, **options)
 
-    monkeypatch.setattr(finish, "finish_jobs", refusing)
+        monkeypatch.setattr(finish, name, refusing)
 
 
 def worker_of(app: Holdfast) -> Any:

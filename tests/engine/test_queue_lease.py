@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Holdfast, Job, Lease
-from holdfast._engine.jobs import claim
+from holdfast._engine.jobs import due
 from holdfast._store.claim import claim_jobs
 from tests.kit.pace import AT_ONCE, PATIENT, ms
 from tests.kit.waiting import after, serving, until
@@ -51,7 +51,7 @@ async def test_a_claim_is_one_call_unless_a_row_says_so(
         calls.append((set(slots), {lease.seconds for lease in leases.values()}))
         return claim_jobs(worker, slots, leases, **options)
 
-    monkeypatch.setattr(claim, "claim_jobs", spy)
+    monkeypatch.setattr(due, "claim_jobs", spy)
 
     @app.job("act")
     async def act(job: Job[None]) -> None: ...

@@ -120,7 +120,7 @@ async def test_under_load_hardly_anybody_is_notified(app: Holdfast, ledger: Ledg
 
     slots = 6 if pace == "falling behind" else 100
     # The least of three: while a producer stands still the worker falls asleep, and who sleeps is woken.
-    notified, most = [jobs], MANY_JOBS + jobs // 100
+    notified, most = [jobs], 2 * MANY_JOBS + jobs // 100
     while min(notified) > most and len(notified) <= 3:
         notified.append(await count_notifications(app, ledger, jobs, queues={"default": slots}, batch_size=500))
     assert min(notified) <= most, notified

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._store.claim import Shards
-from holdfast._store.named import claim_named
+from holdfast._store.plain import claim_named
 from tests.kit.workers import Worker, enqueue, job, number, statuses
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # Both ways in: for one job, and for many.
 WAYS: dict[str, Statement[Any]] = {"enqueue": enqueue_job(job()), "enqueue_jobs": enqueue_jobs([job()])}
+LOOKS = {"enqueue": "wake_for", "enqueue_jobs": "wake_sleepers"}
+"""The function that looks for sleepers, by the way to it."""
 both_ways = pytest.mark.parametrize("way", WAYS)
 
 ISOLATED = "current_setting('transaction_isolation') <> 'read committed'"
@@ -41,10 +44,11 @@ class Sleeper:
         )
 
     def received(self) -> list[tuple[str, str]]:
-        """Return what was notified so far: `own` or `all`, and the queue."""
+        """Return what was notified so far: `own` or `all`, and the queue, which is `default` for a job by its name."""
         self.conn.execute("SELECT 1")  # a server sends what is due with its next answer
         return [
-            ("all" if note.channel == "holdfast" else "own", note.payload) for note in self.conn.notifies(timeout=0.05)
+            ("all" if note.channel == "holdfast" else "own", re.sub(r"(job|late) \d+", "default", note.payload))
+            for note in self.conn.notifies(timeout=0.05)
         ]
 
 
@@ -99,7 +103,7 @@ def test_expired_sleepers_are_ignored(connect: Connect, way: str) -> None:
     awake = Sleeper(connect, seconds=-1)
     run_sync(connect(), WAYS[way])
     assert awake.received() == []
-    open_trap(connect(), "wake_sleepers", ("s.until > clock AND", ""))
+    open_trap(connect(), LOOKS[way], ("s.until > clock AND", ""))
     open_trap(connect(), way, ("FROM holdfast.sleeper WHERE until > clock", "FROM holdfast.sleeper"))
     run_sync(connect(), WAYS[way])
     assert awake.received() == [("own", "default")]
@@ -192,7 +196,7 @@ def test_a_look_in_a_long_transaction_skips_later_sleepers(connect: Connect) -> 
     fetched = "SELECT pg_stat_get_xact_tuples_returned('holdfast.sleeper_until'::regclass)"
     conn.execute("SELECT holdfast.enqueue('a')")
     assert number(conn, fetched) < 100
-    open_trap(other, "wake_sleepers", ("s.until > clock AND", "s.until > now() AND"))
+    open_trap(other, "wake_for", ("s.until > clock AND", "s.until > now() AND"))
     conn.execute("SELECT holdfast.enqueue('a')")
     assert number(conn, fetched) >= 5000
     conn.execute("ROLLBACK")
@@ -208,7 +212,7 @@ def test_a_look_among_many_sleepers_stops_at_two(connect: Connect) -> None:
     conn.execute("BEGIN")
     conn.execute("SELECT holdfast.enqueue('a')")
     assert number(conn, fetched) < 20
-    open_trap(conn, "wake_sleepers", ("ORDER BY s.until DESC LIMIT 1", "ORDER BY md5(s.worker_id::text) LIMIT 1"))
+    open_trap(conn, "wake_for", ("ORDER BY s.until DESC LIMIT 1", "ORDER BY md5(s.worker_id::text) LIMIT 1"))
     conn.execute("SELECT holdfast.enqueue('a')")
     assert number(conn, fetched) >= 1000
     conn.execute("ROLLBACK")

@@ -9,7 +9,7 @@ measure.py       measures the speed of a server, without a table
 needs.py         tries the features that a server must have, and reads how it is set
 enqueue.py       inserts jobs
 claim.py         takes due jobs, and remembers where claims ended
-named.py         takes jobs by the names in notifications
+plain.py         takes due jobs with one statement each, where nothing has to be decided
 lease.py         renews leases, checks claims, stores progress, and takes jobs back whose lease expired
 limit.py         stores limits, promotes what waits for them unnoticed, and explains what a job waits for
 finish.py        stores how attempts ended

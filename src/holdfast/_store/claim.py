@@ -253,12 +253,15 @@ class Windows:
         """Return how many windows the next claim asks for, and the first of them; 0: it locks none."""
         return (0, 0) if self._without else (self._width, self._first // self._width * self._width)
 
+    def move(self) -> None:
+        """Start the next claim where this one ended, so that at most eight claims see all windows."""
+        self._first = (self._first // self._width + 1) * self._width % WINDOWS
+
     def learn(self, claim: Claim) -> float:
         """Adapt to the result of a claim; return how many seconds to wait before the next one."""
         self._without = max(0, self._without - 1)
         if claim.crowded is not None:
-            # The next claim starts where this one ended, so that at most eight claims see all windows.
-            self._first = (self._first // self._width + 1) * self._width % WINDOWS
+            self.move()
             self._width = max(1, self._width // 2) if claim.crowded else min(WINDOWS, self._width * 2)
         if claim.jobs or not claim.again:
             self._fruitless = 0
@@ -353,6 +356,11 @@ class Floors:
         # A wide scan includes the narrower ones; each is spaced by its own last cost.
         for served in range(tier + 1):
             self._due[served] = now + (0 if self._cost[served] <= cheap else self._cost[served] / SHARE_OF_TIME)
+
+    def pass_by(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Begin behind these jobs: nothing that is due is left before them."""
+        self.note(jobs)
+        self.settle()
 
     def note(self, jobs: Iterable[ClaimedJob]) -> None:
         """Remember jobs that were claimed by their names."""

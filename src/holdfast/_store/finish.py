@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._store.lease import ClaimAnswer, Held
-from holdfast._store.statement import Row, Statement, number_array, statement, text_array
+from holdfast._store.statement import Row, Statement, number_array, statement, text_array, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -63,6 +63,14 @@ def finish_jobs(worker: int, endings: Sequence[Ending], *, careful: bool = False
         return statement("complete_jobs", _answers, **params)
     texts = ",".join([_ending_json(ending) for ending in others])
     return statement("finish_jobs", _answers_and_next, **params, endings=f"[{texts}]")
+
+
+def complete_plain(worker: int, endings: Sequence[Ending]) -> Statement[list[int] | None]:
+    """Complete plain endings, on a connection with `pin_plans`; return None, or if some are left the ids of the others.
+
+    It fails with lock_not_available as `finish_jobs` does. Finish those that are left with that.
+    """
+    return statement("complete_plain", value, worker=worker, **_plain_params(endings))
 
 
 def complete_job(

@@ -5,7 +5,8 @@ In the order in which a job passes through them:
     slots.py      decides how many jobs of each queue may run, and how many more to claim
     pacing.py     limits the rate of a queue, and lets a slot rest between two jobs
     demand.py     is how many more jobs one database wants, and what its claimer waits for
-    claim.py      takes due jobs from the database
+    claim.py      decides when to claim, and when to sleep
+    due.py        takes due jobs, by a plain statement where that can decide which are next
     named.py      takes the jobs that notifications name, while the worker sleeps on
     isolation.py  takes jobs whose worker was lost, and runs them apart
     intake.py     makes attempts of claimed jobs, and gives them to the dispatcher

@@ -11,13 +11,14 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast import _drivers as drivers
+from holdfast._engine.jobs.due import DueJobs
 from holdfast._engine.jobs.named import NamedJobs
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import Outage
 from holdfast._engine.wake.sleep import RENEWED_AFTER, RecordedSleep, follow
 from holdfast._logs.log import Log
 from holdfast._store.chain import read_blockers
-from holdfast._store.claim import REACHES, Floors, Served, Shards, Windows, claim_jobs
+from holdfast._store.claim import REACHES
 from holdfast._store.lease import release_strays
 from holdfast._store.sleeper import end_sleep, look_ahead, record_sleep, wake_sleepers
 
@@ -52,7 +53,6 @@ class Claimer:
         self._row = session.row
         self._control = session.control
         self._leases = session.control.leases
-        self._served = Served(demand.slots.queues, self._leases)
         self._start = ""
         """The queue that is served first in the next claim."""
         self._demand = demand
@@ -63,10 +63,9 @@ class Claimer:
         self._idle_min = settings.idle_min.total_seconds()
         self._idle_max = settings.idle_max.total_seconds()
         self._jitter = settings.jitter.total_seconds()
-        self._shards = Shards(settings.shard_index or 0, settings.shard_count or 1)
-        self._named = NamedJobs(session, demand, self._shards)
-        self.floors = Floors()
-        self._windows = Windows()
+        self._due = DueJobs(session, settings, demand.slots)
+        self.floors = self._due.floors
+        self._named = NamedJobs(session, demand, self._due.shards)
         self._room = demand.room
         self._woken = demand.woken
         self._wakes = 0
@@ -217,29 +216,16 @@ class Claimer:
         return found
 
     async def _claim(self, wanted: Mapping[str, int], leases: Mapping[str, Lease], limit: int) -> Claim:
-        reach = self.floors.reach()
-        started_at = time.monotonic()
-        claim = await self._link.run_in_turn(
-            lambda: claim_jobs(
-                self._row.id,
-                wanted,
-                leases,
-                limit=limit,
-                start=self._start,
-                served=self._served,
-                floors=self.floors,
-                reach=reach,
-                shards=self._shards,
-                windows=self._windows,
-            )
-        )
-        # The id that the claim was made under: registering again uses this link, so it is never concurrent.
-        worker = self._row.id
+        # Read before a plain claim and after a whole one: registering again uses this link between the two.
+        worker, started_at, pause = self._row.id, time.monotonic(), 0.0
+        claim = None if self.asleep else await self._due.claim_plain(wanted, leases, limit=limit)
+        if claim is None:
+            reach = self.floors.reach()
+            claim, pause = await self._due.claim(wanted, leases, limit=limit, start=self._start, reach=reach)
+            worker = self._row.id
+            self._late = self._late and reach != REACHES[-1]
         self._session.claims += 1
         self._more = self._more or claim.again
-        self._late = self._late and reach != REACHES[-1]
-        self.floors.advance(claim.jobs, reach=reach, took=claim.looking, begins=claim.begins, promoted=claim.promoted)
-        pause = self._windows.learn(claim)
         self._transitions.looked(claim.jobs, time.monotonic() - started_at)
         if claim.next_due is not None:
             due = time.monotonic() + claim.next_due
@@ -257,8 +243,6 @@ class Claimer:
         if claim.jobs:
             self._found_at = time.monotonic()
             await self._hold(claim.jobs, worker)
-        elif not claim.again:
-            self.floors.settle()
         return claim
 
     async def _hold(self, jobs: Sequence[ClaimedJob], worker: int) -> None:
@@ -322,7 +306,7 @@ class Claimer:
         """Record the sleep, and poll until all other transactions see the record. Return True when there was work."""
         record = record_sleep(self._row.id, wanted, self._leases)
         # Reading a horizon costs a transaction id.
-        horizon = look_ahead(self._row.id, self._served.unless_all(wanted))
+        horizon = look_ahead(self._row.id, self._due.served.unless_all(wanted))
         limits = await follow(
             self._link, self._recorded.fall_asleep((self._row.id, frozenset(wanted)), record, horizon)
         )

@@ -23,7 +23,7 @@ from holdfast._logs.failure import Failure, traceback_of
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
 from holdfast._model.job import Completed, Fail, Failed, Retried
-from holdfast._store.finish import finish_jobs
+from holdfast._store.finish import Answers, complete_plain, finish_jobs, is_plain
 from holdfast._store.lease import ClaimAnswer, renew_leases
 
 if TYPE_CHECKING:
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from holdfast._engine.keeper import Turn
     from holdfast._engine.link import Link
     from holdfast._engine.session import Session
-    from holdfast._store.finish import Answers
     from holdfast._store.lease import Held
 
 MOST_AT_ONCE = 1000
@@ -300,6 +299,11 @@ class Finisher:
         careful = cut_off = False
         while True:
             try:
+                if not careful and link.takes_plain and all(map(is_plain, batch)):
+                    batch = await self._completed(batch, link, seconds)
+                    if not batch:
+                        return Answers()
+                    careful = True
                 return await link.run(finish_jobs(self._row.id, batch, careful=careful), seconds=seconds)
             except psycopg.errors.LockNotAvailable:
                 if careful:
@@ -312,6 +316,16 @@ class Finisher:
                 if not again:
                     raise
                 cut_off = True
+
+    async def _completed(self, batch: Sequence[Attempt], link: Link, seconds: float) -> Sequence[Attempt]:
+        """Complete plain outcomes with one plain statement, and return those for which that was not enough."""
+        if len({attempt.claimed.id for attempt in batch}) < len(batch):
+            return batch  # a job that was claimed twice: its token decides
+        done = await link.run(complete_plain(self._row.id, batch), seconds=seconds)
+        if done is None:
+            return ()
+        ids = set(done)
+        return [attempt for attempt in batch if attempt.claimed.id not in ids]
 
     async def _answering(self, link: Link, exc: Exception) -> None:
         """Return when the database answers a probe and can be written. `exc`: why that is asked."""

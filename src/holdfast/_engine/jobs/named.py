@@ -8,7 +8,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from holdfast._store.named import claim_named
+from holdfast._store.plain import claim_named
 
 if TYPE_CHECKING:
     from holdfast._engine.jobs.demand import Demand

@@ -25,19 +25,56 @@ UPDATE holdfast.job j SET status = 'processing', attempt = least(j.attempt + 1, 
         [coalesce(array_position(%(lease_kinds)s::text[], j.kind), 0) + 1] * interval '1 millisecond'
 WHERE j.ctid = ANY (ARRAY(
     SELECT i.ctid FROM holdfast.job i
-    WHERE i.id = ANY (%(ids)s::bigint[]) AND i.status = 'pending' AND i.available_at <= now() AND {{plain}}
+    WHERE i.id = ANY (%(ids)s::bigint[]) AND i.status = 'pending' AND {{due}} AND {{plain}}
         AND i.queue = ANY (%(queues)s::text[]) AND i.kind = ANY (%(kinds)s::text[])
         AND i.shard BETWEEN %(shard_from)s::smallint AND %(shard_to)s::smallint
         AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = i.queue AND q.paused)
     FOR NO KEY UPDATE OF i SKIP LOCKED))
 RETURNING {{claimed}}
 
+-- The parts of plain claims. `due`: as the index of pending jobs has it, where scheduled jobs and suspects stand apart. `plain`: nothing has to be
+-- decided about the job. `claimed`: the columns of claim_jobs.
+
+-- name: claim_plain
+-- The jobs of one queue that claim_jobs would take next: from the floors of these lanes on, most urgent first, then oldest. It takes nothing
+-- where more has to be decided: if a window is taken, a scheduled job is due, the queue is paused, a priority between the lanes has a due job
+-- (kinds, lows, highs), or one of the next jobs is not plain. It leaves what is less urgent than all lanes. The snapshot is a little older
+-- than the lock of the window: rows that another claim took in between are passed over, and locked until the statement ends.
+UPDATE holdfast.job j SET status = 'processing', attempt = least(j.attempt + 1, 32767), locked_by = %(worker)s::bigint,
+    lock_token = (SELECT nextval('holdfast.token')), locked_until = now() + (%(leases)s::integer[])
+        [coalesce(array_position(%(lease_kinds)s::text[], j.kind), 0) + 1] * interval '1 millisecond'
+WHERE j.ctid = ANY ((
+    SELECT CASE WHEN bool_and(next.plain) THEN array_agg(next.ctid) END FROM (
+        SELECT f.ctid, f.plain
+        FROM unnest(%(lane_kinds)s::text[], %(lane_levels)s::smallint[], %(lane_times)s::timestamptz[], %(lane_ids)s::bigint[])
+            AS l (kind, level, since, last), LATERAL (
+            SELECT i.ctid, i.priority, i.available_at, i.id, {{plain}} AS plain FROM holdfast.job i
+            WHERE i.status = 'pending' AND {{due}} AND i.queue = %(queue)s::text AND i.kind = l.kind AND i.priority = l.level
+                AND (i.available_at, i.id) > (CASE WHEN l.since <= now() THEN l.since ELSE '-infinity' END, l.last)
+                AND i.shard BETWEEN %(shard_from)s::smallint AND %(shard_to)s::smallint
+            ORDER BY i.available_at, i.id LIMIT %(limit)s::integer FOR NO KEY UPDATE SKIP LOCKED) AS f
+        WHERE (SELECT CASE %(windows)s::integer WHEN 0 THEN true
+                WHEN 8 THEN pg_try_advisory_xact_lock(hashtext('holdfast.claim ' || %(queue)s::text), 8)
+                ELSE pg_try_advisory_xact_lock_shared(hashtext('holdfast.claim ' || %(queue)s::text), 8)
+                    AND (SELECT bool_and(pg_try_advisory_xact_lock(hashtext('holdfast.claim ' || %(queue)s::text), w))
+                         FROM generate_series(%(first_window)s::integer, %(first_window)s::integer + %(windows)s::integer - 1) AS w) END
+            AND NOT EXISTS (SELECT FROM holdfast.job s WHERE s.later AND s.status = 'pending'
+                AND s.priority = ANY ('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) AND s.available_at <= now())
+            AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = %(queue)s::text AND q.paused)
+            AND NOT EXISTS (SELECT FROM unnest(%(kinds)s::text[], %(lows)s::smallint[], %(highs)s::smallint[]) AS r (kind, low, high), LATERAL (
+                SELECT FROM holdfast.job i
+                WHERE i.status = 'pending' AND {{due}} AND i.queue = %(queue)s::text AND i.kind = r.kind
+                    AND i.priority BETWEEN r.low AND r.high LIMIT 1) AS other))
+        ORDER BY f.priority, f.available_at, f.id LIMIT %(limit)s::integer) AS next)::tid[])
+RETURNING {{claimed}}
+
+-- part: due
+i.later IS NULL AND i.suspect IS NULL AND i.available_at <= now()
+
 -- part: plain
--- A job about which nothing has to be decided: it is neither scheduled, nor a suspect, nor does another job stand before it, nor has it limits.
-i.later IS NULL AND i.suspect IS NULL AND i.order_key IS NULL AND i.limits IS NULL
+(i.order_key IS NULL AND i.limits IS NULL)
 
 -- part: claimed
--- As claim_jobs returns a job.
 j.id, j.lock_token, j.queue, j.kind, j.payload::text, j.headers::text, coalesce(j.payload_version, 1::smallint), j.attempt,
     j.max_attempts, j.priority, j.available_at, coalesce(j.chain_id, j.id), j.order_key, coalesce(j.expires_at <= now(), false),
     j.cancel_requested_at IS NOT NULL, j.created_at > now() - interval '10 minutes', j.blockers_left IS NOT NULL,
@@ -61,6 +98,37 @@ SELECT id, token, answer FROM holdfast.check_claims(%(worker)s, %(ids)s::bigint[
 -- name: complete_jobs
 SELECT id, token, answer FROM holdfast.complete_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[],
     %(ran)s::integer[])
+
+-- name: complete_plain
+-- As complete_jobs, without the function around it. Returns null if all were completed, else the ids of those that were. It needs the partitions
+-- of today and tomorrow, and completes nothing without them. Every part of the statement but notify_ended has one snapshot: that looks for
+-- watchers in a later one, when the transaction has an id.
+WITH gone AS (
+    DELETE FROM holdfast.job j USING unnest(%(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[], %(ran)s::integer[]) AS g (id, token, result, ms)
+    WHERE j.id = g.id AND j.lock_token = coalesce(g.token, (%(tokens)s::bigint[])[1]) AND j.locked_by = %(worker)s::bigint
+        AND j.order_key IS NULL AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL AND j.limits IS NULL
+        AND (SELECT to_regclass('holdfast.job_history_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
+            AND to_regclass('holdfast.job_history_' || to_char((now() + interval '1 day') AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
+            AND set_config('lock_timeout', '100ms', true) IS NOT NULL)
+    RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
+        j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result,
+        coalesce(g.ms, (SELECT (%(ran)s::integer[])[1] WHERE cardinality(%(ran)s::integer[]) = 1)) AS ran_ms),
+attempts AS (
+    INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, ran_ms)
+    SELECT id, now(), %(worker)s::bigint, lock_token, 'completed', attempt, ran_ms FROM gone WHERE attempt > 1),
+tallied AS (
+    INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, bucket, outcome, queue, kind)
+    SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at),
+        holdfast.latency_bucket(now() - available_at), 'completed', queue, kind
+    FROM gone GROUP BY queue, kind, 5),
+kept AS (
+    INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, attempt, max_attempts, priority,
+        payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error)
+    SELECT id, created_at, available_at, now(), %(worker)s::bigint, 'completed', ran_ms, attempt, max_attempts, priority,
+        payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
+    FROM gone)
+SELECT CASE WHEN done.jobs < cardinality(%(ids)s::bigint[]) THEN coalesce(done.ids, '{}') END, holdfast.notify_ended(done.ids || done.chains)
+FROM (SELECT count(*) AS jobs, array_agg(id) AS ids, array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL) AS chains FROM gone) AS done
 
 -- name: finish_jobs
 SELECT id, token, next_id, answer FROM holdfast.finish_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[], %(endings)s,

@@ -115,7 +115,7 @@ CREATE TABLE holdfast.tally_days PARTITION OF holdfast.tally FOR VALUES IN (NULL
 CREATE TABLE holdfast.tally_late PARTITION OF holdfast.tally FOR VALUES IN (true);
 
 -- The bucket of a latency: 0 is below the first bound, 24 above the last. The first digit of a latency is enough for operators.
--- Called by complete_jobs, leave_jobs.
+-- Called by complete_jobs, leave_jobs, job.sql complete_plain.
 CREATE FUNCTION holdfast.latency_bucket(latency interval) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN width_bucket(latency,
         '{1ms,2ms,5ms,10ms,20ms,50ms,100ms,200ms,500ms,1s,2s,5s,10s,20s,30s,1min,2min,5min,10min,30min,1h,2h,6h,1d}'::interval[])::smallint;

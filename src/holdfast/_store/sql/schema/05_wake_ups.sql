@@ -82,7 +82,7 @@ END $$;
 
 -- Notifies the watchers of these chains. Call it in a statement after the write, and only when there is any watcher. Notified of a chain
 -- that has not ended, they only read it once more.
--- Called by report_progress, complete_jobs, settle_batch.
+-- Called by notify_ended, report_progress, complete_jobs, settle_batch.
 CREATE FUNCTION holdfast.notify_watchers(chains bigint[], words text[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_hashjoin = on SET enable_nestloop = off AS $$
 DECLARE
@@ -90,4 +90,16 @@ DECLARE
 BEGIN
     PERFORM pg_notify('holdfast_watch_' || w.listener, said.words)
     FROM unnest(chains, words) AS said (chain_id, words) JOIN holdfast.watcher w ON w.chain_id = said.chain_id WHERE w.until > clock;
+END $$;
+
+-- Notifies the watchers of these chains that they ended, if there are any. A query of its own, with a later snapshot than the statement that
+-- calls it.
+-- Called by job.sql complete_plain.
+CREATE FUNCTION holdfast.notify_ended(chains bigint[]) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF EXISTS (SELECT FROM holdfast.watcher WHERE until > now()) THEN
+        PERFORM holdfast.notify_watchers(chains, ARRAY(SELECT 'ended ' || c FROM unnest(chains) AS c));
+    END IF;
+    RETURN true;
 END $$;
