@@ -24,6 +24,8 @@ from holdfast._store.statement import statements
 from tests.kit.workers import AT_ONCE, Worker, expire_leases
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from holdfast import Kind
     from holdfast._model.job import Outcome
     from holdfast._store.claim import ClaimedJob
@@ -37,21 +39,23 @@ class Died(BaseException):
 
 
 class Crew:
-    """Runs one story to its end; the worker dies at the statement with number `at`, before or after it runs."""
+    """Runs one story to its end, and replays it if it became a dead letter.
 
-    def __init__(self, url: str, kind: Kind[..., Any], *, at: int | None = None, after: bool = False) -> None:
+    The worker dies at the statements with these numbers, before they run, or, if true, after.
+    """
+
+    def __init__(self, url: str, kind: Kind[..., Any], crashes: Mapping[int, bool]) -> None:
         self.url = url
         self.kind = kind
         self.statements: list[str] = []
         """The statements of all attempts, in their order."""
-        self._at = at
-        self._after = after
+        self._crashes = crashes
         self._attempt: Attempt | None = None
         self._dead = False
 
     @property
     def died(self) -> bool:
-        return self._at is not None and len(self.statements) > self._at
+        return any(at < len(self.statements) for at in self._crashes)
 
     async def run(self) -> None:
         """Claim and run until the job has left; time passes at once, and the reaper comes at once."""
@@ -64,7 +68,10 @@ class Crew:
                 conn.execute("UPDATE holdfast.job SET available_at = now(), later = NULL WHERE status = 'pending'")
                 jobs = worker.claim(1)
                 if not jobs and not conn.execute("SELECT FROM holdfast.job").fetchall():
-                    return
+                    dead = conn.execute("SELECT max(id) FROM holdfast.job_failed").fetchone()
+                    if conn.execute("SELECT FROM holdfast.job_history").fetchall() or dead is None:
+                        return
+                    conn.execute("SELECT holdfast.replay_job(%s)", dead)
                 for job in jobs:
                     outcome = await self._run(worker, job)
                     if outcome is not None:
@@ -90,7 +97,8 @@ class Crew:
             row = OwnRow()
             row.id = worker.id
             session = Session(Links("", name="", timeout=0.0), row)
-            completer = Completer(session, JsonCodec(), Recorder(ask, row))
+            recorder = Recorder(ask, row)
+            completer = Completer(session, JsonCodec(), recorder)
             attempt = self._attempt = Attempt(job, self.kind, Lease(), completer)
             self._dead = False
             handlers = Handlers(codec=JsonCodec(), executors=None, middlewares=[], worker="", retry=AT_ONCE)  # type: ignore[arg-type]
@@ -101,6 +109,8 @@ class Crew:
             finally:
                 steps.run = usual  # type: ignore[attr-defined]
             attempt.over = True
+            if recorder._writer is not None and recorder._writer.done():
+                recorder._writer.exception()  # it died, too
             return None if self._dead else outcome
 
     async def _through(self, conn: Any, statement: Statement[T]) -> T:
@@ -118,7 +128,7 @@ class Crew:
         """Count a statement, and return whether the worker dies here."""
         if not after:
             self.statements.append(name)
-        if self._at is None or len(self.statements) - 1 != self._at or after is not self._after:
+        if self._crashes.get(len(self.statements) - 1) is not after:
             return False
         self._dead = True
         if self._attempt is not None:

@@ -81,7 +81,7 @@ async def run(app: Holdfast, ledger: Ledger, *, at: int | None, after: bool) -> 
     kind = story_of(app, shop)
     job = ledger.enqueue_one(kind.new(7))
     ledger.do("SELECT holdfast.send_message(%s, 'approval', '{\"id\": 5}')", job)
-    crew = Crew(ledger.url, kind, at=at, after=after)
+    crew = Crew(ledger.url, kind, {} if at is None else {at: after})
     await crew.run()
     assert ledger.job(job)[:3] == ("completed", ledger.job(job).attempt, "done")
     return crew, shop

@@ -29,6 +29,7 @@ from holdfast import (
     Step,
     StoryChanged,
 )
+from holdfast._engine.jobs import recorder
 from tests.kit.pace import AT_ONCE, QUICK, ms
 from tests.kit.waiting import until
 
@@ -723,9 +724,13 @@ async def test_a_sibling_that_has_returned_is_recorded_before_the_end(
 
 
 async def test_a_record_under_way_is_written_before_the_attempt_ends(
-    app: Holdfast, ledger: Ledger, bank: Bank, database: str
+    app: Holdfast, ledger: Ledger, bank: Bank, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The row of the story is locked when its function returns, and the task that waits for the record is cancelled."""
+    """The row of the story is locked when its function returns, and the task that waits for the record is cancelled.
+
+    The record is tried again long after an ending would have been.
+    """
+    monkeypatch.setattr(recorder, "BUSY_PAUSE", recorder.LONGEST_BUSY_PAUSE)
     returned = asyncio.Event()
     runs: list[int] = []
     other = await psycopg.AsyncConnection.connect(database)
@@ -737,7 +742,7 @@ async def test_a_record_under_way_is_written_before_the_attempt_ends(
         return "quick"
 
     async def unlock() -> None:
-        await asyncio.sleep(0.32)
+        await asyncio.sleep(0.1)
         await other.close()
 
     @app.job("group", retry=AT_ONCE)
