@@ -47,7 +47,7 @@ async def test_two_workers_keep_one_limit(app: Holdfast, ledger: Ledger, connect
 
 
 async def test_jobs_wake_an_idle_worker_one_after_the_other(app: Holdfast, ledger: Ledger) -> None:
-    """An ending promotes the next job and wakes a worker for it: nobody waits for a poll."""
+    """An ending promotes the next job and wakes a worker for it, which need not poll."""
 
     @app.job("act", limits=[Limit(concurrency=1)])
     async def act(job: Job[None]) -> None: ...
