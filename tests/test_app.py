@@ -119,7 +119,8 @@ def test_many_jobs_are_one_statement() -> None:
 
     statement = enqueue_jobs([handle.new(n) for n in range(3)])
     assert statement.params == {
-        "jobs": '[{"kind":"a","payload":{"n":0}},{"kind":"a","payload":{"n":1}},{"kind":"a","payload":{"n":2}}]'
+        "jobs": '[{"kind":"a","payload":{"n":0}},{"kind":"a","payload":{"n":1}},{"kind":"a","payload":{"n":2}}]',
+        "plain": True,
     }
     assert [handle.id for handle in statement.read([(5, 5, True), (6, 5, False), (7, 7, True)])] == [5, 6, 7]
 

@@ -192,6 +192,7 @@ async def follow_request(url: str) -> Walk:
     token = Token.new()
     with psycopg.connect(url, autocommit=True) as conn:
         run_sync(conn, make_access_token(token.key, name="ann", role="viewer", digest=token.digest, days=1.0))
+        conn.execute("SELECT holdfast.enqueue('listed')")
     site = operations(Holdfast(url))
 
     async def step() -> None:

@@ -47,7 +47,12 @@ describe("the story of a job", () => {
   });
 
   it("of one whose handler records steps tells them between its attempts", () => {
-    const step = (name: string, state: StepLine["state"], minute: number, key: string | null = null): StepLine => ({
+    const step = (
+      name: string,
+      state: StepLine["state"],
+      minute: number,
+      key: string | null = null,
+    ): StepLine => ({
       at: `2026-07-03T12:0${minute}:30Z`,
       name,
       key,
@@ -55,7 +60,11 @@ describe("the story of a job", () => {
       due: null,
     });
     const attempts = [attempt(2, "reschedule")];
-    const steps = [step("charge", "done", 1), step("cool off", "sleep", 1), step("approval", "waits", 3, "2")];
+    const steps = [
+      step("charge", "done", 1),
+      step("cool off", "sleep", 1),
+      step("approval", "waits", 3, "2"),
+    ];
     expect(titles(job({ status: "pending", attempts, steps })).slice(0, 5)).toEqual([
       "Enqueued",
       "Step charge",

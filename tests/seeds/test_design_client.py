@@ -87,8 +87,12 @@ def test_one_notification(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
         with ledger.conn.transaction():
             app.sync.enqueue_many(ledger.conn, [greet.new(str(n)) for n in range(20)])
             app.sync.enqueue(ledger.conn, greet.new("one more"))
-        received = list(listener.notifies(timeout=1, stop_after=2))
-    assert len(received) == 1
+        assert len(list(listener.notifies(timeout=1, stop_after=2))) == 1
+        # Jobs one by one: the first is named, and one more notification is for all the others.
+        with ledger.conn.transaction():
+            named = [app.sync.enqueue(ledger.conn, greet.new(str(n))).id for n in range(20)]
+        received = [each.payload for each in listener.notifies(timeout=1, stop_after=3)]
+    assert received == [f"job {named[0]}", "default"]
 
 
 @doc.states("client and worker can be separate: one process only enqueues, another only processes")

@@ -149,7 +149,8 @@ class _Version(argparse.Action):
     """Prints the version, which takes a third of the time of `holdfast --help` to look up."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        parser.exit(message=f"holdfast {version()}\n")
+        print(f"holdfast {version()}")
+        parser.exit()
 
 
 def _fail(arguments: argparse.Namespace, error: Exception) -> int:

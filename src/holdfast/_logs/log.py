@@ -186,6 +186,7 @@ class HumanFormatter(logging.Formatter):
         return f"{self.in_colour(DIM, _time(record))} {level} {self.in_colour(DIM, f'{record.name}:')}"
 
     def in_colour(self, code: str, text: str) -> str:
+        """Return the text between the escape codes of this colour, or as it is if there are to be no colours."""
         return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
 
 

@@ -49,12 +49,14 @@ BEGIN
                 first := woken;
             END LOOP;
         END LOOP;
+        PERFORM set_config('holdfast.woken', 'on', true);
     END IF;
 END $$;
 
 -- Wakes a sleeper for one new job, and names the job, so that the worker can claim exactly that. A second worker gets the name too, and
 -- claims the job if it is still pending a moment later: the first may have been killed, as in wake_sleepers. Without a name they look for
--- themselves: the job is due later, or waits for others. Call it in a statement after the insert.
+-- themselves: the job is due later, or waits for others, or this transaction has notified before: it names one job at most. Call it in a
+-- statement after the insert.
 -- Called by enqueue.
 CREATE FUNCTION holdfast.wake_for(job bigint, queue text, kind text) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
@@ -64,7 +66,7 @@ DECLARE
     woken bigint;
 BEGIN
     IF current_setting('holdfast.notify', true) = 'off' OR current_setting('transaction_isolation') <> 'read committed'
-        OR NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = wake_for.job AND j.status = 'pending' AND j.later IS NULL
+        OR current_setting('holdfast.woken', true) = 'on' OR NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = wake_for.job AND j.status = 'pending' AND j.later IS NULL
             AND j.order_key IS NULL AND j.limits IS NULL)
     THEN
         PERFORM holdfast.wake_sleepers(ARRAY[wake_for.queue], ARRAY[wake_for.kind]);
@@ -78,6 +80,7 @@ BEGIN
         PERFORM pg_notify('holdfast_' || woken, CASE turn WHEN 1 THEN 'job ' ELSE 'late ' END || job);
         first := woken;
     END LOOP;
+    PERFORM set_config('holdfast.woken', 'on', true);
 END $$;
 
 -- Notifies the watchers of these chains. Call it in a statement after the write, and only when there is any watcher. Notified of a chain
