@@ -16,7 +16,7 @@ from holdfast._store.search import cancel_job
 from holdfast._store.statement import statements
 from tests.kit.mutation import open_trap
 from tests.kit.workers import Worker, enqueue, expire_leases, job, number, statuses
-from tests.protocol.zombies import FAILURE, OUTCOMES, WRITES, Deed, images, refused, rise
+from tests.protocol.zombies import FAILED_AT, FAILURE, OUTCOMES, WRITES, Deed, images, refused, rise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,10 +125,12 @@ def other(connect: Connect) -> Worker:
 
 
 def claim_one(worker: Worker, order_key: OrderKey | None) -> ClaimedJob:
-    """Claim a job; of an order key, the head, with another parked behind it."""
+    """Claim a job, with a failed step; of an order key, the head, with another parked behind it."""
     first, *_ = enqueue(worker.conn, *[job(order_key=order_key) for _ in range(2 if order_key else 1)])
     (claimed,) = worker.claim()
     assert claimed.id == first
+    failed = "INSERT INTO holdfast.step (job_id, at, state, name) VALUES (%s, now(), 'failed', %s)"
+    worker.conn.execute(failed, [first, FAILED_AT[0]])
     return claimed
 
 
@@ -225,6 +227,7 @@ def test_the_living_are_not_refused(zombie: Worker) -> None:
         zombie.conn.execute("DELETE FROM holdfast.job")
 
 
+POSTS = " AND j.lock_token = token AND j.locked_by = worker"
 # A fence without one of its posts, and the fate that shows the gap.
 GAPS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
     "renewed by id and holder": (
@@ -276,6 +279,30 @@ GAPS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
         [(" AND j.lock_token = g.token AND j.locked_by = g.holder", " AND j.lock_token = g.token")],
         "token reissued to another worker",
     ),
+    "recorded by id and token": (
+        "save_steps",
+        [(" AND j.locked_by = worker AND", " AND")],
+        "token reissued to another worker",
+    ),
+    "recorded by id and holder": (
+        "save_steps",
+        [
+            (" AND j.lock_token IN (SELECT g.token FROM unnest(given) AS g WHERE g.id = j.id)", ""),
+            (
+                " ON h.id = g.id AND h.token = g.token\n    WHERE g.name IS NOT NULL AND NOT",
+                " ON h.id = g.id\n    WHERE g.name IS NOT NULL AND NOT",
+            ),
+        ],
+        "claimed again by the same worker",
+    ),
+    **{
+        f"{function} without its {post}": (function, [(POSTS, POSTS.replace(f" AND j.{post}", ""))], fate)
+        for function in ("save_step", "forget_failures", "hold_story", "count_attempts_anew")
+        for post, fate in (
+            ("lock_token = token", "claimed again by the same worker"),
+            ("locked_by = worker", "token reissued to another worker"),
+        )
+    },
 }
 
 
@@ -288,17 +315,31 @@ def test_a_gap_in_the_fence_is_seen(zombie: Worker, other: Worker, gap: str) -> 
     assert any(deed.changed for deed in rise(zombie.conn, zombie.id, lost))
 
 
-# Every function that writes to holdfast.job: the zombies above have tried it, or it needs no claim.
-COVERED = {"renew_leases", "complete_jobs", "settle_batch", "report_progress"}
+# Every function that writes to holdfast.job, or what stories record: the zombies have tried it, or it needs no claim.
+COVERED = {
+    "renew_leases",
+    "complete_jobs",
+    "settle_batch",
+    "report_progress",
+    "save_steps",
+    "save_step",
+    "forget_failures",
+    "take_message",
+    "count_attempts_anew",
+}
 BEFORE_OR_WITHOUT_A_CLAIM = {
     "feed_jobs": "makes jobs of events",
     "enqueue": "makes jobs",
     "enqueue_jobs": "makes jobs, and changes those that nobody has claimed",
+    "enqueue_limited_jobs": "makes jobs",
     "enqueue_unique_jobs": "the same; of a running job it takes the unique key, for which no worker answers",
     "claim_jobs": "makes the claim",
     "claim_suspects": "makes the claim",
     "take_order_heads": "part of the claim",
     "promote_jobs": "part of the claim, of jobs that wait",
+    "take_limited": "part of the claim",
+    "promote_limited": "promotes what is parked",
+    "pass_promotion": "of jobs that nobody has claimed, whose rows its callers have locked",
     "cancel_job": "ends what has not started; a running job is only asked to stop",
     "resume_order_key": "promotes what is parked",
     "replay_job": "makes a job",
@@ -309,10 +350,16 @@ BEFORE_OR_WITHOUT_A_CLAIM = {
     "update_waiters": "counts down, and lets go, what is blocked",
     "leave_jobs": "part of settle_batch, which has locked what is its own",
     "give_back_jobs": "the same",
+    "rouse_stories": "the same: stories that it has just given back",
+    "delete_steps": "the same",
+    "mark_stories": "part of save_steps and take_message, which have locked what is their own",
+    "restore_steps": "of a job that replay_job makes",
+    "send_message": "adds a message, and marks its story, or makes it due; whoever holds it still does",
     "take_job": "takes a job from whoever has it, for a person who ends it in the same transaction",
 }
 WRITING = re.compile(
-    r"\b(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM|MERGE\s+INTO|TRUNCATE)\s+(?:ONLY\s+)?holdfast\.job\b", re.IGNORECASE
+    r"\b(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM|MERGE\s+INTO|TRUNCATE)\s+(?:ONLY\s+)?holdfast\.(?:job|step|message)\b",
+    re.IGNORECASE,
 )
 
 

@@ -14,13 +14,15 @@ from holdfast._model.work import Lease
 from holdfast._store.finish import Ending, complete_job, finish_jobs
 from holdfast._store.lease import Held, renew_leases, report_progress
 from holdfast._store.statement import Statement
+from holdfast._store.step import NewStep, count_attempts_anew, forget_failures, save_step, save_steps, take_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import psycopg
 
     from holdfast._store.claim import ClaimedJob
+    from holdfast._store.statement import Row
 
 FAILURE = Failure("Zombie", "it should be dead")
 OUTCOMES: dict[str, Outcome] = {
@@ -31,7 +33,7 @@ OUTCOMES: dict[str, Outcome] = {
     "failed": Failed(FAILURE),
     "cancelled": Cancelled(FAILURE),
 }
-TABLES = ("job", "job_history", "job_failed", "attempt", "order_stop", "unique_window", "tally", "blocker")
+TABLES = ("job", "job_history", "job_failed", "attempt", "order_stop", "unique_window", "tally", "blocker", "step")
 FOLLOWING = NewJob[Any](Envelope("zombie"), "{}").as_json()
 
 Write = "Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]"
@@ -52,6 +54,28 @@ def _report(worker: int, job: ClaimedJob) -> Statement[dict[Held, Any]]:
     return Statement(statement.sql, statement.params, lambda rows: dict.fromkeys(statement.read(rows), "written"))
 
 
+def _of_story(
+    statement: Callable[[int, Held], Statement[Any]],
+) -> Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]:
+    def write(worker: int, job: ClaimedJob) -> Statement[dict[Held, Any]]:
+        held = Held(job.id, job.token)
+        made = statement(worker, held)
+
+        def read(rows: Sequence[Row]) -> dict[Held, Any]:
+            answer = made.read(rows)
+            (answer,) = answer if isinstance(answer, list) else [answer]
+            return {held: getattr(answer, "answer", answer)}
+
+        return Statement(made.sql, made.params, read)
+
+    return write
+
+
+AT = ("step", None)
+FAILED_AT = ("failed step", None)
+# A transaction that has committed, as PostgreSQL sees it: the one of frozen rows.
+COMMITTED = "2"
+
 # Every statement that writes after a claim, by the SQL function that it calls and what it would do.
 WRITES: dict[str, Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]] = {
     "renew_leases": lambda worker, job: renew_leases(worker, {Held(job.id, job.token): Lease(seconds=7200)}),
@@ -60,6 +84,11 @@ WRITES: dict[str, Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]] = {
     "settle_batch, going on": _finish(Completed(None, FOLLOWING), careful=False),
     "settle_batch, in a transaction of its own": _complete,
     "report_progress": _report,
+    "save_steps": _of_story(lambda worker, held: save_steps(worker, [NewStep(held, AT, "1")])),
+    "save_step": _of_story(lambda worker, held: save_step(worker, held, AT, "1", beside=False)),
+    "forget_failures": _of_story(lambda worker, held: forget_failures(worker, held, [FAILED_AT])),
+    "take_message": _of_story(lambda worker, held: take_message(worker, held, AT, None, beside=False)),
+    "count_attempts_anew": _of_story(lambda worker, held: count_attempts_anew(worker, held, [COMMITTED])),
 }
 
 

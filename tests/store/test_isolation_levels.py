@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import psycopg
@@ -15,7 +16,7 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import WrongIsolation
-from holdfast._model.job import Completed, Progress
+from holdfast._model.job import Completed, Progress, Rescheduled
 from holdfast._model.new_job import OrderKey
 from holdfast._model.unique import Unique
 from holdfast._store.chain import complete_chain, delete_chains
@@ -25,6 +26,7 @@ from holdfast._store.job import retry_job
 from holdfast._store.lease import Held, release_strays, report_progress
 from holdfast._store.limit import mend_limits
 from holdfast._store.search import cancel_job, replay_job, resume_order_key
+from holdfast._store.step import NewStep, count_attempts_anew, save_steps, take_message
 from tests.kit.mutation import open_trap
 from tests.kit.workers import FAILED, Worker, drain, enqueue, expire_leases, job, number, statuses
 
@@ -307,6 +309,54 @@ def report(stage: Stage) -> Call:
     )
 
 
+def story(stage: Stage) -> Call:
+    """Let a worker hold a story; return how it looks for a message."""
+    stage.enqueue()
+    (stage.running,) = stage.worker.claim()
+    held = Held(stage.running.id, stage.running.token)
+    return lambda conn: run_sync(conn, take_message(stage.worker.id, held, ("m", None), None, beside=False))
+
+
+def send(stage: Stage) -> Call:
+    story(stage)
+    return lambda conn: conn.execute("SELECT holdfast.send_message(%s, 'm', '1')", [stage.running.id])
+
+
+def send_one(stage: Stage) -> None:
+    stage.do("SELECT holdfast.send_message(%s, 'm', '1')", stage.running.id)
+
+
+SUSPENDED = Rescheduled(timedelta(days=100))
+
+
+def look_and_suspend(stage: Stage) -> None:
+    held = Held(stage.running.id, stage.running.token)
+    run_sync(stage.worker.conn, take_message(stage.worker.id, held, ("m", None), None, beside=False))
+    stage.worker.end([stage.running], SUSPENDED)
+
+
+def suspend(stage: Stage) -> Call:
+    story(stage)(stage.worker.conn)
+    return lambda conn: stage.as_worker(conn).end([stage.running], SUSPENDED)
+
+
+def finish_story(stage: Stage) -> Call:
+    story(stage)(stage.worker.conn)
+    return lambda conn: stage.as_worker(conn).end([stage.running])
+
+
+def save(stage: Stage) -> Call:
+    story(stage)
+    held = Held(stage.running.id, stage.running.token)
+    return lambda conn: run_sync(conn, save_steps(stage.worker.id, [NewStep(held, ("s", None), "1")]))
+
+
+def count_anew(stage: Stage) -> Call:
+    story(stage)
+    held = Held(stage.running.id, stage.running.token)
+    return lambda conn: run_sync(conn, count_attempts_anew(stage.worker.id, held, []))
+
+
 def release(stage: Stage) -> Call:
     chain = stage.enqueue()
     stage.await_chain(chain)
@@ -330,7 +380,15 @@ CASES: dict[str, list[Case]] = {
         Case("refused", finish_awaited, name_more),
         Case("right", finish_plain, lambda stage: stage.await_chain(stage.enqueue())),
     ],
-    "finish_jobs": [Case("refused", finish_head)],
+    "finish_jobs": [
+        Case("refused", finish_head),
+        Case("refused", suspend, send_one, strands=False),
+        Case("refused", finish_story, send_one, strands=False),
+    ],
+    "save_steps": [Case("right", save, send_one)],
+    "take_message": [Case("right", story, send_one)],
+    "count_attempts_anew": [Case("right", count_anew, send_one)],
+    "send_message": [Case("refused", send, look_and_suspend, strands=False)],
     "release_strays": [Case("right", release_head)],
     "reap_jobs": [Case("refused", reap_head)],
     "renew_leases": [Case("right", renew)],
@@ -387,6 +445,9 @@ PARTS = {
     "leave_limits",
     "promote_limited",
     "pass_promotion",
+    "hold_story",
+    "mark_stories",
+    "rouse_stories",
 }
 # Writes as enqueue does: new jobs, which wait for nobody.
 MAKE_JOBS = {"feed_jobs"}
@@ -449,6 +510,7 @@ def test_no_job_is_left_behind(connect: Connect, case: Case, level: str) -> None
     end_all(stage)
     drain(stage.worker)
     assert set(statuses(stage.worker.conn).values()) <= {"completed", "failed", "cancelled"}
+    assert number(stage.worker.conn, "SELECT count(*) FROM holdfast.message") == 0
 
 
 @pytest.mark.parametrize("level", STRICT)

@@ -114,6 +114,23 @@ CALLS: dict[str, tuple[type[Exception], str]] = {
     "receive(NULL, 'm')": (InvalidEvent, "consumer, message_id: text expected, got null"),
     "receive('', 'm')": (InvalidEvent, "consumer: 1 to 200 bytes of text expected, got 0 bytes"),
     f"receive('c', {LONG})": (InvalidEvent, "message_id: 1 to 500 bytes of text expected, got 501 bytes"),
+    "send_message(NULL, 'm', '1')": (InvalidJob, "chain: an id expected, got null"),
+    "send_message(NULL, 'm', '1', kind => 'k')": (InvalidJob, "chain: an id expected, got null"),
+    "send_message(1, NULL, '1')": (InvalidJob, "name: 1 to 200 bytes of text expected, got null"),
+    "send_message(1, 'm', NULL)": (InvalidJob, "payload: JSON expected, got null"),
+    "send_message(1, 'm', to_json(repeat('x', 17000000)))": (
+        InvalidJob,
+        "payload: at most 16 MiB expected, got 17000002 bytes",
+    ),
+    f"send_message(1, 'm', '1', {LONG})": (InvalidJob, "key: 1 to 500 bytes of text expected, got 501 bytes"),
+    f"send_message(NULL, 'm', '1', kind => {LONG}, unique_key => 'u')": (
+        InvalidJob,
+        "kind: 1 to 200 bytes of text expected, got 501 bytes",
+    ),
+    "send_message(NULL, 'm', '1', kind => 'k', unique_key => '')": (
+        InvalidJob,
+        "unique_key: 1 to 500 bytes of text expected, got 0 bytes",
+    ),
 }
 
 
@@ -180,6 +197,7 @@ DOORS: dict[str, dict[str, str]] = {
     "publish": {"topic": "'t'", "payload": "'{}'"},
     "publish_events": {"events": "'[]'"},
     "receive": {"consumer": "'c'", "message_id": "'m'"},
+    "send_message": {"chain": "1", "name": "'m'", "payload": "'1'"},
     "complete_job": {"job_id": "1", "token": "1", "worker": "1"},
     "complete_chain": {"chain": "1"},
     "cancel_job": {"job_id": "1"},
@@ -211,7 +229,13 @@ NEVER: dict[str, list[str]] = {
 }
 
 # Any JSON is fine here; the size of a result is not bounded, no more than that of one that a handler returns.
-ANY_JSON = {("enqueue", "payload"), ("publish", "payload"), ("complete_job", "result"), ("complete_chain", "result")}
+ANY_JSON = {
+    ("enqueue", "payload"),
+    ("publish", "payload"),
+    ("send_message", "payload"),
+    ("complete_job", "result"),
+    ("complete_chain", "result"),
+}
 # Left out, these mean something: all that was published, every day that is kept, nothing to pair with an id.
 MAY_BE_NULL = {("replay_subscription", "since"), ("replay_subscription", "after"), ("act_on_jobs", "due")}
 

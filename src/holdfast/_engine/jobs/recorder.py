@@ -123,7 +123,9 @@ class Recorder:
             try:
                 answers = await self._run(save_steps(self.worker, [step for step, _ in batch]))
             except BaseException as exc:
-                error = exc if isinstance(exc, Exception) else ConnectionError("the worker has stopped")
+                error = exc if isinstance(exc, Exception) else ConnectionError("the writer of steps has ended")
+                if error is not exc:  # it ends: those behind would wait for it
+                    batch, self._waiting = batch + self._waiting, []
                 for _, future in batch:
                     if not future.done():
                         future.set_exception(error)

@@ -162,8 +162,9 @@ BEGIN
         coalesce(array_agg(id) FILTER (WHERE limits IS NOT NULL), '{}')
     INTO settled, keyed, ends, enders, named, had_blockers, stories, limited FROM decided;
 
-    IF current_setting('transaction_isolation') <> 'read committed' AND keyed || enders || named <> '{}' THEN
-        PERFORM holdfast.need_own_jobs(keyed || enders || named,
+    -- An old snapshot may lack a message to a story: it would neither rouse the story nor leave with it.
+    IF current_setting('transaction_isolation') <> 'read committed' AND keyed || enders || named || stories <> '{}' THEN
+        PERFORM holdfast.need_own_jobs(keyed || enders || named || stories,
             ARRAY(SELECT j.order_key FROM holdfast.job j WHERE j.id = ANY (keyed)));
     END IF;
     IF keyed <> '{}' THEN

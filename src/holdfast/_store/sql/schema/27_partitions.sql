@@ -2,8 +2,8 @@
 -- workers do not own it.
 
 -- A table from which rows are deleted declares how a row is identified; otherwise a publication of all tables would refuse to delete them.
--- Partitions do not inherit it, so each day declares it: by its unique index, or by whole rows where there is none.
--- Called by ensure_partitions, drop_partition.
+-- Partitions do not inherit it, so each day declares it: by its unique index, or by whole rows where there is none. So does `step`.
+-- Called by ensure_partitions, drop_partition, table step.
 CREATE FUNCTION holdfast.identify_rows(part text) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

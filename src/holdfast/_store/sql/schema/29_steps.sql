@@ -15,6 +15,8 @@ CREATE TABLE holdfast.step (
     result json
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off,
     toast.vacuum_truncate = off);
+-- By whole rows: only with wal_level = logical is more written for it. A unique index would cost every story.
+SELECT holdfast.identify_rows('step');
 -- Not unique: one worker holds a story at a time, and records each name once.
 CREATE INDEX step_job ON holdfast.step (job_id);
 
@@ -253,8 +255,11 @@ DECLARE
     story holdfast.job;
     ended holdfast.chain_end;
     fault text := coalesce(CASE WHEN chain IS NULL AND (kind IS NULL OR unique_key IS NULL) THEN 'chain: an id expected, got null'
-        WHEN name IS NULL THEN 'name: 1 to 200 bytes of text expected, got null' END,
-        holdfast.text_fault('name', name, 200), holdfast.text_fault('key', key, 500));
+        WHEN name IS NULL THEN 'name: 1 to 200 bytes of text expected, got null'
+        WHEN payload IS NULL THEN 'payload: JSON expected, got null'
+        WHEN pg_column_size(payload) > 16777220 THEN format('payload: at most 16 MiB expected, got %s bytes', pg_column_size(payload) - 4) END,
+        holdfast.text_fault('name', name, 200), holdfast.text_fault('key', key, 500),
+        holdfast.text_fault('kind', kind, 200), holdfast.text_fault('unique_key', unique_key, 500));
 BEGIN
     IF fault IS NOT NULL THEN
         PERFORM holdfast.refuse(fault);
