@@ -340,6 +340,16 @@ def suspend(stage: Stage) -> Call:
     return lambda conn: stage.as_worker(conn).end([stage.running], SUSPENDED)
 
 
+def cancel_suspended(stage: Stage) -> Call:
+    suspend(stage)(stage.worker.conn)
+    return lambda conn: run_sync(conn, cancel_job(stage.running.id))
+
+
+def send_another(stage: Stage) -> None:
+    """Send a message for which the story does not wait yet."""
+    stage.do("SELECT holdfast.send_message(%s, 'another', '1')", stage.running.id)
+
+
 def finish_story(stage: Stage) -> Call:
     story(stage)(stage.worker.conn)
     return lambda conn: stage.as_worker(conn).end([stage.running])
@@ -399,7 +409,11 @@ CASES: dict[str, list[Case]] = {
     "complete_chain": [Case("refused", complete_outside)],
     "delete_job": [Case("refused", delete_head)],
     "delete_chains": [Case("refused", delete_chain)],
-    "cancel_job": [Case("right", cancel_waiting), Case("right", cancel_awaited, name_more)],
+    "cancel_job": [
+        Case("right", cancel_waiting),
+        Case("right", cancel_awaited, name_more),
+        Case("right", cancel_suspended, send_another),
+    ],
     "resume_order_key": [Case("refused", resume)],
     "replay_job": [Case("refused", replay_stopped, strands=False), Case("right", replay_plain, nothing)],
     "retry_job": [Case("refused", retry_stopped, strands=False), Case("right", retry_plain, nothing)],

@@ -55,9 +55,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'not_found';
     END IF;
-    -- An old snapshot does not show all jobs that wait for this one: then it leaves in its turn.
+    -- An old snapshot does not show all jobs that wait for this one, nor all messages to it: then it leaves in its turn.
     IF target.status IN ('pending', 'blocked') AND target.order_key IS NULL
-        AND (target.awaited IS NULL OR current_setting('transaction_isolation') = 'read committed')
+        AND (target.awaited IS NULL AND target.steps IS NULL OR current_setting('transaction_isolation') = 'read committed')
     THEN
         SELECT s.answer INTO answer FROM holdfast.settle_jobs(ARRAY[ROW (job_id, holdfast.take_job(job_id), 0, 'cancelled', NULL, NULL,
             'cancelled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending]) AS s;
