@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import psycopg
 
-import holdfast._engine.jobs.handlers
+import holdfast._engine.jobs.run_handlers
 import holdfast._engine.worker
 from holdfast import Job, PayloadTooLarge, Retry
 from labs.chaos.application import RETRY, State, app
@@ -157,7 +157,7 @@ async def reads(_: Job[State], text: str, *, odd: bool = False) -> int:
 def shorten_grace() -> None:
     """Let this process give back what it cannot read for a moment only."""
     holdfast._engine.worker.DEPLOY_GRACE = GRACE
-    holdfast._engine.jobs.handlers.MISFIT_PAUSE = timedelta(milliseconds=400)
+    holdfast._engine.jobs.run_handlers.MISFIT_PAUSE = timedelta(milliseconds=400)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,13 @@ import psycopg
 import pytest
 from starlette.requests import Request
 
-from holdfast._ops.endpoint import digest
+from holdfast._ops.idempotency import digest
 from holdfast._ops.routes import ROUTES
 from holdfast.ops import Role, operations
 from tests.attacks.api import make_token
 from tests.kit.access import PATIENT
 from tests.kit.asking import Answered, Asked, ask, bearer
+from tests.kit.limits import set_limits
 from tests.kit.shop import Shop, fill
 from tests.ops.cases import CSRF
 
@@ -51,11 +52,15 @@ def reply(answered: Answered) -> tuple[int, bool]:
 
 async def test_every_writing_call_is_done_once(site: Starlette, database: str, shop: Shop, ledger: Ledger) -> None:
     token = make_token(database, Role.DEVELOPER)
+    set_limits(ledger.conn, **{"carts.sweep": 5})
+    ledger.do("UPDATE holdfast.limit_rule SET declared = json_build_object('concurrency', 5, 'burst', 1)")
     calls = [
         ("POST", JOBS, {"action": "retry", "ids": [str(shop.dead)], "preview": False, "again": True}),
         ("POST", "/api/runners/carts.sweep/actions", {"action": "run"}),
         ("POST", "/api/queues/mail/actions", {"action": "pause"}),
         ("PUT", "/api/queues/mail", {"concurrency": 3, "lease_ms": 5000, "rate": None}),
+        ("PUT", "/api/limits/carts.sweep", {"concurrency": 3, "rate": None}),
+        ("DELETE", "/api/limits/carts.sweep", None),
         ("PUT", "/api/archive/retention", {"family": "job_history", "days": 30}),
         ("POST", "/api/subscriptions/ledger/actions", {"action": "pause"}),
         ("POST", "/outbox/run-once", None),

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Retry
 from holdfast._engine.jobs.finish import Finisher
-from holdfast._engine.jobs.handlers import Handlers
+from holdfast._engine.jobs.run_handlers import Handlers
 from holdfast._store.lease import ClaimAnswer
 from tests.kit.pace import PATIENT, QUICK
 from tests.kit.waiting import until

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import Holdfast, Job
 from holdfast._engine import worker
-from holdfast._engine.jobs import handlers as attempt
+from holdfast._engine.jobs import run_handlers as attempt
 from tests.kit.pace import AT_ONCE, QUICK, ms
 from tests.kit.waiting import until
 

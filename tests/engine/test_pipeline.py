@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Busy, Continue, Fail, Holdfast, HoldfastError, Job, Reschedule, Retry
 from holdfast._engine import worker as workers
-from holdfast._engine.jobs import handlers as attempts
+from holdfast._engine.jobs import run_handlers as attempts
 from tests.engine.keyless import Keyless
 from tests.kit.pace import AT_ONCE, MINUTE, PATIENT, QUICK, ms
 from tests.kit.waiting import Stopwatch, after, until

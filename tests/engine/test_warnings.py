@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from holdfast import Holdfast, Job
-from holdfast._engine.jobs import handlers as attempt
+from holdfast._engine.jobs import run_handlers as attempt
 from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.maintenance import Maintenance

@@ -12,7 +12,7 @@ from pydantic import BaseModel, PositiveInt
 
 from holdfast import Event, Holdfast, Job
 from holdfast._engine import worker as workers
-from holdfast._engine.jobs import handlers as attempts
+from holdfast._engine.jobs import run_handlers as attempts
 from tests.kit.pace import QUICK, ms
 from tests.kit.waiting import until
 

@@ -11,8 +11,8 @@ from holdfast import _drivers as drivers
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.jobs import steps
 from holdfast._engine.jobs.complete import Completer
-from holdfast._engine.jobs.handlers import Handlers
 from holdfast._engine.jobs.recorder import Recorder
+from holdfast._engine.jobs.run_handlers import Handlers
 from holdfast._engine.link import Links
 from holdfast._engine.own_row import OwnRow
 from holdfast._engine.session import Session

@@ -24,7 +24,7 @@ async def test_a_job_is_followed_into_the_worker_and_the_database(database: str)
     walk = await walks.follow_job(database)
     reported = [
         *("_model/kind.py", "_store/enqueue.py", "_drivers/psycopg.py", "sql/schema/06_enqueue.sql"),
-        *("_engine/jobs/named.py", "sql/job.sql", "_engine/jobs/handlers.py", "_store/finish.py"),
+        *("_engine/jobs/named.py", "sql/job.sql", "_engine/jobs/run_handlers.py", "_store/finish.py"),
     ]
     assert [file for file in walk.files if file in reported] == reported
     assert not [file for file in walk.files if file.startswith("_relay")]

@@ -17,9 +17,9 @@ import holdfast._engine.runners.ticker
 from holdfast._engine.jobs.claim import Claimer
 from holdfast._engine.jobs.complete import Completer
 from holdfast._engine.jobs.finish import Finisher
-from holdfast._engine.jobs.handlers import Handlers
 from holdfast._engine.jobs.heartbeat import Heartbeat
 from holdfast._engine.jobs.ready import ReadyJobs
+from holdfast._engine.jobs.run_handlers import Handlers
 from holdfast._engine.jobs.wakeups import Wakeups
 from holdfast._engine.keeper import Keeper
 from holdfast._model.errors import AbortReason, HoldfastError

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 from holdfast._engine import pipeline
 from holdfast._engine.jobs.dispatch import Dispatcher
 from holdfast._engine.jobs.executor import Executors
-from holdfast._engine.jobs.handlers import Handlers
 from holdfast._engine.jobs.loop_watch import LoopWatch
 from holdfast._engine.jobs.processes import Processes
+from holdfast._engine.jobs.run_handlers import Handlers
 from holdfast._engine.jobs.slots import slots_of
 from holdfast._engine.keeper import Keeper, in_thread
 from holdfast._engine.report.hook import Hooks

@@ -3,7 +3,8 @@
 In the order in which a request passes through them:
 
 application.py  builds the ASGI application and serves the dashboard's files
-endpoint.py     answers one path: checks, calls the route's handler once per Idempotency-Key, writes the response
+endpoint.py     answers one path: checks, calls the route's handler, writes the response
+idempotency.py  does a request with an Idempotency-Key once, and answers it again
 routes.py       lists all routes with their roles and handlers, and keeps the state that calls share
 access.py       authenticates the caller by token, JWT, session cookie or host, and checks the role and the origin
 jwt.py          verifies JSON Web Tokens of a trusted issuer

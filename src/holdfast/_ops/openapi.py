@@ -147,7 +147,7 @@ def _is_write(route: Route) -> bool:
 
 
 def _in_headers(route: Route) -> list[dict[str, Any]]:
-    """Return the key under which a writing request is done once, see `holdfast._ops.endpoint`."""
+    """Return the key under which a writing request is done once, see `holdfast._ops.idempotency`."""
     schema = {"type": "string", "minLength": 1, "maxLength": 200}
     return (
         [{"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema}] if _is_write(route) else []

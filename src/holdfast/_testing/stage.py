@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.jobs.complete import Completer
-from holdfast._engine.jobs.handlers import Handlers
+from holdfast._engine.jobs.run_handlers import Handlers
 from holdfast._engine.link import Links
 from holdfast._engine.own_row import OwnRow
 from holdfast._engine.session import Session

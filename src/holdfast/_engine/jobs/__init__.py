@@ -19,7 +19,7 @@ In the order in which a job passes through them:
     heartbeat_answers.py  acts on the answers: queue control, turns of reaping, another registration
     queue_control.py  obeys the control table: paused queues, concurrency, rates, leases
     loop_watch.py names the job that blocks the event loop, from the heartbeat's thread
-    handlers.py   calls the handler, for one job or for many, and turns its result into an outcome
+    run_handlers.py  calls the handler, for one job or for many, and turns its result into an outcome
     executor.py   runs plain functions in threads, or in processes if they keep a CPU core busy
     threads.py    calls plain functions in threads that the program's end does not wait for
     processes.py  starts the processes ahead of the jobs, and replaces one that ends

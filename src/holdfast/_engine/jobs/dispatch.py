@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
 
     from holdfast._engine.attempt import Attempt
-    from holdfast._engine.jobs.handlers import Handlers
     from holdfast._engine.jobs.ready import ReadyJobs
+    from holdfast._engine.jobs.run_handlers import Handlers
     from holdfast._engine.jobs.slots import Slots
     from holdfast._model.job import Busy, Outcome
 

@@ -1,4 +1,4 @@
--- Live jobs, in one narrow table. Everything that has ended is in history.sql.
+-- Live jobs, in one narrow table. Everything that has ended is in 02_history_tables.sql.
 -- Text is compared byte by byte (COLLATE "C"): faster, and no index can be broken by a change of the system's locale.
 
 -- An enum takes four bytes and reads as a word, as the documentation writes it.
