@@ -32,4 +32,4 @@ async def test_no_step_waits_for_a_writer_that_was_cancelled() -> None:
     second = asyncio.create_task(recorder.save(NewStep(Held(2, 2), ("second", None)), signal))
     await asyncio.sleep(0)  # it waits behind the first
     writer.cancel()
-    assert await asyncio.wait_for(asyncio.gather(first, second), 30) == [Saved(), Saved()]
+    assert [*await asyncio.wait_for(asyncio.gather(first, second), 30)] == [Saved(), Saved()]
