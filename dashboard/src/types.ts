@@ -294,6 +294,24 @@ export interface Latency {
   p99: number | null;
 }
 
+export interface LimitLine {
+  name: string;
+  parameters: string[] | null;
+  concurrency: number | null;
+  rate: string | null;
+  burst: number;
+  declared: boolean;
+  set_by: string | null;
+  set_at: string | null;
+  running: number;
+  waiting: number;
+  oldest_seconds: number | null;
+}
+
+export interface Limits {
+  limits: LimitLine[];
+}
+
 export interface Looked {
   jobs: number;
   back_to: string | null;
@@ -605,6 +623,12 @@ export interface JobSearch {
   text?: string | null;
   before?: string | null;
   limit?: number;
+}
+
+export interface LimitControl {
+  concurrency: number | null;
+  rate: string | null;
+  burst?: number;
 }
 
 export interface Login {

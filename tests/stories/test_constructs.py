@@ -38,7 +38,8 @@ class Story:
         return await self.job.step(name, run)
 
     async def sleep(self, name: str = "s") -> None:
-        await self.job.sleep(name, ms(30))
+        # Long enough not to be over when it is recorded.
+        await self.job.sleep(name, ms(200))
 
 
 Handler: TypeAlias = "Callable[[Story], Awaitable[object]]"

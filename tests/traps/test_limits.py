@@ -173,15 +173,17 @@ def test_keys_are_locked_in_one_order(worker: Worker, connect: Connect) -> None:
     set_limits(worker.conn, p=1, q=1)
     hashes = dict(worker.conn.execute("SELECT k, hashtext(k) FROM unnest(ARRAY['p', 'q']) AS k").fetchall())
     low, high = sorted(hashes, key=lambda key: hashes[key])
+    # Long enough to be seen to wait.
+    worker.conn.execute("ALTER FUNCTION holdfast.lock_limits SET lock_timeout = '2s'")
 
     def play() -> bool:
-        ender, holder = Worker(connect()), connect()
+        ender, holder, watcher = Worker(connect()), connect(), connect()
         enqueue(ender.conn, limited(high, low))
         claimed = ender.claim()
         with holder.transaction():
             holder.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast.limit'), %s)", [hashes[low]])
             with background(lambda: ender.end(claimed, careful=True)):
-                await_waiting(connect(), ender.conn.info.backend_pid)
+                await_waiting(watcher, ender.conn.info.backend_pid)
                 held = number(
                     holder,
                     "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND pid = %s",
