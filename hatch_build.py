@@ -45,6 +45,8 @@ class DashboardHook(BuildHookInterface[Any]):
         if (root / _PAGES / "index.html").is_file():
             # It is ignored by git, and so would be left out.
             build_data["artifacts"].append(f"/{_PAGES}/")
+            if self.target_name == "wheel":
+                self.metadata.core.license_files.append(f"{_PAGES}/notices.txt")
         else:
             self._warn(_WITHOUT)
 
@@ -55,20 +57,24 @@ class DashboardHook(BuildHookInterface[Any]):
 
 
 class ReadmeHook(MetadataHookInterface):
-    """Links of the README are relative, for a clone. On the package index they must be absolute."""
+    """Links of the README are relative, for a clone. On the package index they are absolute, to its version."""
 
     def update(self, metadata: dict[str, Any]) -> None:
         home = metadata["urls"]["Repository"]
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
-        metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, home)}
+        metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, home, metadata["version"])}
 
 
-def absolute(text: str, home: str) -> str:
-    """Return the text with absolute links instead of relative ones: to pictures as files, to all else as pages."""
+def absolute(text: str, home: str, version: str) -> str:
+    """Return the text with absolute links instead of relative ones: to pictures as files, to all else as pages.
+
+    They lead to the tag of the version. A version in development has none, and they lead to the branch.
+    """
+    at = "main" if ".dev" in version else f"v{version}"
 
     def link(match: re.Match[str]) -> str:
         view = "raw" if match[1].endswith((".png", ".svg")) else "blob"
-        return f"]({home}/{view}/main/{match[1]})"
+        return f"]({home}/{view}/{at}/{match[1]})"
 
     return re.sub(r"\]\((?![a-z]+:|#)([^)\s]+)\)", link, text)
 

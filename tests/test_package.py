@@ -79,7 +79,8 @@ def test_a_package_names_its_home_its_authors_and_its_pythons(metadata: Message)
     assert metadata["Author"] == "The Holdfast authors"
     pythons = {f"Programming Language :: Python :: 3.{minor}" for minor in (11, 12, 13, 14)}
     assert pythons | {"Typing :: Typed"} <= set(metadata.get_all("Classifier", []))
-    assert metadata["License-Expression"] == "Apache-2.0"
+    assert metadata["License-Expression"] == "Apache-2.0 AND MIT"
+    assert metadata["Metadata-Version"] == "2.4"
 
 
 def test_the_readme_of_a_package_has_absolute_links_that_lead_somewhere(metadata: Message) -> None:
@@ -93,8 +94,9 @@ def test_the_readme_of_a_package_has_absolute_links_that_lead_somewhere(metadata
 
 def test_links_are_made_absolute() -> None:
     text = "[a](docs/a.md#b) [![p](p.png)](p.md) [x](https://x/) [here](#here)"
-    output = "[a](h/blob/main/docs/a.md#b) [![p](h/raw/main/p.png)](h/blob/main/p.md) [x](https://x/) [here](#here)"
-    assert absolute(text, "h") == output
+    output = "[a](h/blob/v1.2/docs/a.md#b) [![p](h/raw/v1.2/p.png)](h/blob/v1.2/p.md) [x](https://x/) [here](#here)"
+    assert absolute(text, "h", "1.2") == output
+    assert absolute("[a](b.md)", "h", "1.2.dev0") == "[a](h/blob/main/b.md)"
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="what git keeps is known only in a clone")

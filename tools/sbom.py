@@ -1,12 +1,14 @@
 """Write a bill of materials, CycloneDX 1.6, of what an installation with every extra consists of.
 
-`python -m tools.sbom` prints it, from pyproject.toml and the versions and hashes of requirements.txt. Only packages
-that Holdfast and its extras need are in it, on the Python that runs this.
+`python -m tools.sbom` prints it, from pyproject.toml and the versions and hashes of requirements.txt, and from what the
+dashboard bundles. Only packages that Holdfast and its extras need are in it, on the Python that runs this.
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import sys
 import tomllib
 from importlib import metadata
@@ -19,6 +21,7 @@ from packaging.utils import canonicalize_name
 from tools import lock
 
 ROOT = Path(__file__).parent.parent
+DASHBOARD = ROOT / "dashboard"
 
 
 def sbom() -> dict[str, Any]:
@@ -29,6 +32,9 @@ def sbom() -> dict[str, Any]:
     depends = _closure([Requirement(line) for line in wanted])
     hashes = lock.hashes()
     own = f"pkg:pypi/{project['name']}@{project['version']}"
+    locked = json.loads((DASHBOARD / "package-lock.json").read_text())["packages"]
+    parts = [_bundled_component(name, locked[f"node_modules/{name}"]) for name in bundled()]
+    bundled_refs = [part["bom-ref"] for part in parts]
     direct = sorted({canonicalize_name(Requirement(line).name) for line in wanted})
     return {
         "bomFormat": "CycloneDX",
@@ -44,11 +50,34 @@ def sbom() -> dict[str, Any]:
                 "licenses": [{"expression": project["license"]}],
             }
         },
-        "components": [_component(name, hashes) for name in sorted(depends)],
+        "components": [*(_component(name, hashes) for name in sorted(depends)), *parts],
         "dependencies": [
-            {"ref": own, "dependsOn": [_purl(name) for name in direct if name in depends]},
+            {"ref": own, "dependsOn": [*(_purl(name) for name in direct if name in depends), *bundled_refs]},
             *({"ref": _purl(name), "dependsOn": sorted(map(_purl, on))} for name, on in sorted(depends.items())),
+            *({"ref": ref, "dependsOn": []} for ref in bundled_refs),
         ],
+    }
+
+
+def bundled() -> list[str]:
+    """Return the packages that the dashboard bundles, as its build lists them."""
+    text = (DASHBOARD / "vite.config.ts").read_text()
+    (listed,) = re.findall(r"^const BUNDLED = (\[.+\]);$", text, re.MULTILINE)
+    return sorted(json.loads(listed))
+
+
+def _bundled_component(name: str, locked: dict[str, str]) -> dict[str, Any]:
+    algorithm, _, digest = locked["integrity"].partition("-")
+    assert algorithm == "sha512"
+    purl = f"pkg:npm/{name.replace('@', '%40')}@{locked['version']}"
+    return {
+        "type": "library",
+        "bom-ref": purl,
+        "name": name,
+        "version": locked["version"],
+        "purl": purl,
+        "licenses": [{"expression": locked["license"]}],
+        "hashes": [{"alg": "SHA-512", "content": base64.b64decode(digest).hex()}],
     }
 
 

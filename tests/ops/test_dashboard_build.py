@@ -15,6 +15,7 @@ import pytest
 from tools.dashboard import TYPES, types
 
 ROOT = Path(__file__).parents[2]
+NOTICES = "holdfast-0.dist-info/licenses/src/holdfast/_ops/pages/notices.txt"
 NODE_MODULES = ROOT / "dashboard" / "node_modules"
 PYPROJECT = """
 [build-system]
@@ -100,10 +101,11 @@ def test_an_sdist_that_brought_the_dashboard_needs_no_node(project: Path) -> Non
     pages = project / "src" / "holdfast" / "_ops" / "pages"
     pages.mkdir()
     (pages / "index.html").write_text("built")
+    (pages / "notices.txt").write_text("its licenses")
     (project / "PKG-INFO").write_text("Metadata-Version: 2.4\nName: holdfast\nVersion: 0\n")
     done = build(project, PATH=str(project), HOLDFAST_DASHBOARD="require")
     assert done.returncode == 0, done.stderr
-    assert "holdfast/_ops/pages/index.html" in names(project)
+    assert {"holdfast/_ops/pages/index.html", NOTICES} <= names(project)
 
 
 @pytest.mark.skipif(shutil.which("npm") is None or not NODE_MODULES.is_dir(), reason="`make dashboard` comes first")
@@ -112,7 +114,7 @@ def test_a_wheel_brings_the_dashboard_along_and_a_strict_policy_allows_it(projec
     done = build(project, PATH=os.environ["PATH"], HOLDFAST_DASHBOARD="require")
     assert done.returncode == 0, done.stderr
     found = names(project)
-    assert "holdfast/_ops/pages/notices.txt" in found
+    assert {"holdfast/_ops/pages/notices.txt", NOTICES} <= found
     index = (project / "src" / "holdfast" / "_ops" / "pages" / "index.html").read_text()
     assert '<html lang="en">' in index
     # Nothing inline, nothing from elsewhere, and nothing that depends on the path it is mounted at.
