@@ -1,4 +1,4 @@
-"""Wake-ups over a broker, to the chosen worker or to all: `python -m labs.bench.broker` prints decision 57's table."""
+"""Wake-ups over a broker, to the chosen worker or to all: `python -m labs.bench.broker` prints decision 11's table."""
 
 from __future__ import annotations
 

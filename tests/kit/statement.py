@@ -23,9 +23,9 @@ DOCUMENTS = (MODES, DESIGN, LIFECYCLE, CYCLES, RULES)
 
 # Decisions that say why a statement is met in another way.
 DIFFERENCES = "0054-where-the-documents-differ.md"
-SHARDS_ARE_RANGES = "0005-shards-are-ranges.md"
-PRECEDENCE = "0067-arguments-win-over-the-environment.md"
-TICK_LIMITS_STARTS = "0042-a-tick-limits-what-it-starts.md"
+SHARDS_ARE_RANGES = "0003-the-claim.md"
+PRECEDENCE = "0061-the-public-interface.md"
+TICK_LIMITS_STARTS = "0025-stopping.md"
 
 
 class Document:
