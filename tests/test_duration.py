@@ -63,6 +63,7 @@ TAKEN: dict[str, Callable[[Any], Any]] = {
     "delay": lambda value: JOB.options(delay=value).envelope,
     "expires": lambda value: JOB.options(expires=value).envelope,
     "Reschedule": lambda value: Reschedule(value).after,
+    "Retry.again": lambda value: Retry.again(value).delay,
     "Busy": lambda value: Busy(value).retry_after,
     "lease": lambda value: registered(lease=value),
     "max_runtime": lambda value: registered(max_runtime=value),

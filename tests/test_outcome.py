@@ -58,6 +58,32 @@ def test_signals_choose_their_outcome_whatever_the_attempt() -> None:
     assert decide(Busy(HOUR), attempt=99) == Released(HOUR)
 
 
+def test_another_attempt_counts_and_keeps_the_error_for_which_it_was_asked() -> None:
+    def attempt_for(error: Exception | None, *, number: int = 1) -> Outcome:
+        again = Retry.again(HOUR)
+        again.__cause__ = error
+        travelled = pickle.loads(pickle.dumps(again))  # noqa: S301 - our own
+        assert decide(travelled, number) == decide(again, number)
+        return decide(again, number, Retry(on=(), never=(OSError,)))
+
+    assert attempt_for(OSError("down")) == Retried(HOUR, Failure("OSError", "down"))
+    assert attempt_for(OSError("down"), number=3) == Failed(Failure("OSError", "down"))
+    text = "the handler asked for another attempt after 3600 s"
+    assert attempt_for(None) == decide(Retry.again(HOUR)) == Retried(HOUR, Failure("again", text))
+
+
+def test_another_attempt_asked_for_while_an_error_is_handled_keeps_it() -> None:
+    def ask() -> None:
+        try:
+            raise OSError("down")  # noqa: TRY301 - what was handled
+        except OSError:
+            raise Retry.again(0)  # noqa: B904 - as people write it
+
+    with pytest.raises(Retry.again) as caught:
+        ask()
+    assert decide(caught.value) == Retried(timedelta(0), Failure("OSError", "down"))
+
+
 async def test_a_signal_raised_in_a_task_group_is_still_one() -> None:
     async def work() -> None:
         raise Fail("inside")
@@ -82,9 +108,9 @@ def test_a_retryable_that_raises_is_taken_for_true() -> None:
     assert isinstance(decide(OddError()), Retried)
 
 
-@pytest.mark.parametrize("signal", [Reschedule, Busy])
+@pytest.mark.parametrize("signal", [Reschedule, Busy, Retry.again])
 @pytest.mark.parametrize("wait", [timedelta(seconds=-1), timedelta(days=367)])
-def test_waits_are_bounded(signal: type[Reschedule | Busy], wait: timedelta) -> None:
+def test_waits_are_bounded(signal: type[Reschedule | Busy | Retry.again], wait: timedelta) -> None:
     with pytest.raises(ValueError, match=r"expected seconds or a timedelta.*, from 0 to 366 days"):
         signal(wait)
 

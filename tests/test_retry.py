@@ -136,6 +136,37 @@ def test_settings_out_of_bounds_are_refused_by_name(name: str, options: dict[str
         Retry(**options)
 
 
+def test_errors_are_retried_by_their_class() -> None:
+    retry = Retry(on=(OSError,), never=(FileNotFoundError,))
+    retried = {cls: retry.retries(cls()) for cls in (OSError, ConnectionError, FileNotFoundError, ValueError)}
+    assert list(retried.values()) == [True, True, False, False]
+    assert Retry().retries(SystemExit())
+    assert not Retry(on=()).retries(ValueError())
+    assert Retry.table([1], on=[OSError], never=[TimeoutError]) == Retry(
+        3, steps=[1], on=(OSError,), never=(TimeoutError,)
+    )
+
+
+def test_one_error_of_a_group_that_is_retried_is_enough() -> None:
+    retry = Retry(on=(OSError,), never=(TimeoutError,))
+    assert retry.retries(ExceptionGroup("", [ValueError(), ExceptionGroup("", [ConnectionError()])]))
+    assert not retry.retries(ExceptionGroup("", [ValueError(), TimeoutError()]))
+
+
+@pytest.mark.parametrize(("own", "retried"), [(True, True), (False, False), (None, False), ("yes", False)])
+def test_an_error_decides_by_itself_unless_it_is_in_never(own: object, retried: bool) -> None:
+    error = type("OwnError", (Exception,), {"retryable": own})
+    assert Retry(on=(OSError,)).retries(error()) == retried
+    assert not Retry(never=(error,)).retries(error())
+
+
+@pytest.mark.parametrize("wrong", [ValueError, "ValueError", [ValueError()], [int], None, 5])
+@pytest.mark.parametrize("name", ["on", "never"])
+def test_what_is_no_class_of_errors_is_refused(name: str, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=rf"{name}: expected classes of exceptions, such as {name}=\(Conn"):
+        Retry(**{name: wrong})
+
+
 def test_an_empty_table_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one step"):
         Retry.table([])

@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from holdfast import Holdfast, InvalidStep, Step, StepFailed
+from holdfast import Holdfast, InvalidStep, Retry, Step, StepFailed
 from holdfast._model.failure_record import raised_again, recorded
 from holdfast._model.step import is_async, returned_type
 
@@ -174,28 +174,31 @@ class DeclinedError(Exception):
 
 
 def test_a_failure_is_raised_again_with_its_class_and_plain_values() -> None:
-    again = raised_again(recorded(DeclinedError(7, bank=object())))
+    again = raised_again(recorded(DeclinedError(7, bank=object()), Retry()))
     assert type(again) is DeclinedError
     assert again.args == ("declined 7", 7)
     assert vars(again) == {"amount": 7}
 
 
 def test_secrets_in_its_texts_are_masked() -> None:
-    again = raised_again(recorded(ConnectionError("cannot reach postgres://app:hunter2@db/app")))
+    again = raised_again(recorded(ConnectionError("cannot reach postgres://app:hunter2@db/app"), Retry()))
     assert str(again) == "cannot reach postgres://app:***@db/app"
 
 
 def test_a_failure_of_an_unknown_class_is_a_failed_step() -> None:
-    fields = recorded(DeclinedError(7, bank=1)) | {"type": "gone.module:DeclinedError"}
+    fields = recorded(DeclinedError(7, bank=1), Retry()) | {"type": "gone.module:DeclinedError"}
     again = raised_again(fields)
     assert isinstance(again, StepFailed)
     assert again.code == "DeclinedError"
+    assert Retry(on=()).retries(again)
+    once = recorded(DeclinedError(7, bank=1), Retry(never=(DeclinedError,))) | {"type": "gone.module:DeclinedError"}
+    assert not Retry().retries(raised_again(once))
     # No class but an Exception is made.
     for name in ("builtins:SystemExit", "builtins:int", "os:system", "asyncio:CancelledError"):
         assert isinstance(raised_again(fields | {"type": name}), StepFailed)
 
 
 def test_the_error_of_a_group_of_one_is_the_error() -> None:
-    again = raised_again(recorded(ExceptionGroup("one", [TimeoutError("late")])))
+    again = raised_again(recorded(ExceptionGroup("one", [TimeoutError("late")]), Retry()))
     assert type(again) is TimeoutError
     assert asyncio.TimeoutError is TimeoutError

@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from holdfast import Fail, Holdfast, Job
+from holdfast import Fail, Holdfast, Job, Retry
 from tests.kit.pace import AT_ONCE
 
 app = Holdfast()
@@ -48,6 +48,27 @@ class Untravelled(Exception):  # noqa: N818 - what it is
 @app.job("cpu.odd", executor="process", retry=AT_ONCE)
 def odd(job: Job[Any]) -> None:
     raise Untravelled(1, 2)
+
+
+@app.job("cpu.retried", executor="process", retry=replace(AT_ONCE, on=(Untravelled,)))
+def retried(job: Job[Any], error: str) -> int:
+    if job.attempt == 1:
+        raise Untravelled(1, 2) if error == "untravelled" else OSError("down")
+    return job.attempt
+
+
+@app.job("cpu.picky_death", executor="process", retry=replace(AT_ONCE, on=()))
+def picky_death(job: Job[Any]) -> int:
+    if job.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return job.attempt
+
+
+@app.job("cpu.again", executor="process", retry=replace(AT_ONCE, on=()))
+def again(job: Job[Any], how: str) -> int | Retry.again:
+    if how == "raised":
+        raise Retry.again(0) from Untravelled(job.attempt, 2)
+    return Retry.again(0)
 
 
 @dataclass

@@ -119,9 +119,9 @@ class Registry(Declarations):
         """Register a handler that takes several jobs in one call and one slot, as `list[Item[A]]`.
 
         A is the type of the arguments. The handler returns a list with the end of each job, in order: a result,
-        Continue, Fail, Reschedule or Busy. If it returns None, all complete; if it raises, the exception ends all of
-        them. Use a separate queue, so that batches fill up. `size`: the most jobs per call. Default: 100. See `job` for
-        the other arguments.
+        Continue, Fail, Reschedule, Retry.again or Busy. If it returns None, all complete; if it raises, the exception
+        ends all of them. Use a separate queue, so that batches fill up. `size`: the most jobs per call. Default: 100.
+        See `job` for the other arguments.
         """
         check_registered_name("app.batch", name)
         work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, batch=size)

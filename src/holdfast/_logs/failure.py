@@ -61,13 +61,6 @@ class Failure:
             return cls("Error", "an error that cannot be printed")
 
 
-def retryable(exc: BaseException) -> bool:
-    """Return whether another attempt may help: False if the error, or each of a group, has `retryable = False`."""
-    if isinstance(exc, BaseExceptionGroup):
-        return any(retryable(leaf) for leaf in _leaves(exc))
-    return _attribute(exc, "retryable") is not False
-
-
 def only_leaf(exc: BaseException) -> BaseException:
     """Return the single exception inside nested exception groups; a group with several is returned as it is."""
     while isinstance(exc, BaseExceptionGroup) and len(exc.exceptions) == 1:
@@ -99,7 +92,7 @@ def traceback_of(exc: BaseException) -> str | None:
 
 
 def _code(exc: BaseException) -> str:
-    code = _attribute(exc, "code")
+    code = attribute(exc, "code")
     # SQLAlchemy's codes are page names of its documentation.
     if isinstance(code, str) and 0 < len(code) <= CODE_LIMIT and not _is_from(exc, "sqlalchemy"):
         return code
@@ -115,9 +108,9 @@ def _text(exc: BaseException) -> str:
 
 
 def _message(exc: BaseException) -> str:
-    if _is_from(exc, "sqlalchemy") and isinstance(original := _attribute(exc, "orig"), BaseException):
+    if _is_from(exc, "sqlalchemy") and isinstance(original := attribute(exc, "orig"), BaseException):
         return f"{type(original).__name__}: {_text(original)}"
-    primary = _attribute(_attribute(exc, "diag"), "message_primary")
+    primary = attribute(attribute(exc, "diag"), "message_primary")
     if isinstance(primary, str) and primary:
         return primary
     try:
@@ -127,14 +120,14 @@ def _message(exc: BaseException) -> str:
 
 
 def _group_text(group: BaseExceptionGroup[Any]) -> str:
-    leaves = list(_leaves(group))
-    shown = [f"{type(leaf).__name__}: {_text(leaf)[:200]}" for leaf in leaves[:_SHOWN_ERRORS]]
-    if len(leaves) > _SHOWN_ERRORS:
+    errors = list(leaves(group))
+    shown = [f"{type(error).__name__}: {_text(error)[:200]}" for error in errors[:_SHOWN_ERRORS]]
+    if len(errors) > _SHOWN_ERRORS:
         shown.append("…")
-    return f"{len(leaves)} errors: {'; '.join(shown)}"
+    return f"{len(errors)} errors: {'; '.join(shown)}"
 
 
-def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+def leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
     waiting: list[BaseException] = [group]
     while waiting:
         exc = waiting.pop(0)
@@ -163,7 +156,8 @@ def _validation_text(exc: ValidationError) -> str:
     return f"{exc.title}: {'; '.join(shown)}"
 
 
-def _attribute(of: object, name: str) -> object:
+def attribute(of: object, name: str) -> object:
+    """Return an attribute of a third-party error; None if it has none, or reading it raises."""
     try:
         return getattr(of, name, None)
     except BaseException:  # noqa: BLE001 - a property of a third-party error may raise anything

@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError
 
 from holdfast._logs.failure import Failure
 from holdfast._model.errors import HoldfastError, InvalidJob, PayloadTooLarge
-from holdfast._model.job import Busy, Fail, Reschedule
+from holdfast._model.job import Signal
 from holdfast._model.json_numbers import find_lost, find_non_finite, keep_non_finite
 from holdfast._model.json_values import find_unserializable, find_untyped_set
 from holdfast._model.new_job import Continue
@@ -188,7 +188,7 @@ def invalid(kind: str, exc: Exception) -> HoldfastError:
 
 # JSON types, which need no conversion.
 _PLAIN = frozenset({Any, object, NoneType, str, int, float, bool})
-_SIGNALS = frozenset({Fail, Reschedule, Busy})
+_SIGNALS = frozenset(get_args(Signal))
 _NUMBERS = ConfigDict(ser_json_inf_nan="constants")
 _CONFIG = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")
 

@@ -175,6 +175,8 @@ class NotCommitted(HoldfastError):
     Cure: Commit the transaction of `job.complete` before the handler returns. The job runs again.
     """
 
+    retryable = True
+
 
 class InvalidStep(HoldfastError):
     """This step cannot be recorded.
@@ -200,9 +202,10 @@ class StepFailed(HoldfastError):
     Cure: Look at `code` and the text.
     """
 
-    def __init__(self, message: str, code: str = "") -> None:
+    def __init__(self, message: str, code: str = "", *, retryable: bool = True) -> None:
         super().__init__(message)
         self.code = code
+        self.retryable = retryable
 
 
 class UnknownKind(HoldfastError):

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast._logs.failure import Failure, only_leaf
 from holdfast._logs.masking import mask
 from holdfast._model.errors import StepFailed
 
+if TYPE_CHECKING:
+    from holdfast._model.retry import Retry
+
 _LONGEST = 2_000
 
 
-def recorded(exc: BaseException) -> dict[str, Any]:
+def recorded(exc: BaseException, retry: Retry) -> dict[str, Any]:
     """Return an exception as JSON data: its class, its failure, and its plain values. Secrets in texts are masked."""
-    exc, failure = only_leaf(exc), Failure.of(exc)
+    exc, failure, retryable = only_leaf(exc), Failure.of(exc), retry.retries(exc)
     cls = type(exc)
     fields: dict[str, Any] = {
         "type": f"{cls.__module__}:{cls.__qualname__}",
         "code": failure.code,
         "text": failure.text,
+        "retryable": retryable,
     }
     args = [_plain(arg) for arg in exc.args]
     if all(plain for plain, _ in args):
@@ -35,7 +39,7 @@ def raised_again(fields: dict[str, Any]) -> Exception:
 
     Its constructor is not called. Nothing is imported: a class that a handler can catch has been imported.
     """
-    failed = StepFailed(f"{fields['code']}: {fields['text']}", fields["code"])
+    failed = StepFailed(f"{fields['code']}: {fields['text']}", fields["code"], retryable=fields["retryable"])
     module, _, name = fields["type"].partition(":")
     found: Any = sys.modules.get(module)
     for part in name.split("."):

@@ -10,10 +10,11 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from holdfast._logs.failure import CODE_LIMIT, Failure, only_leaf, retryable
+from holdfast._logs.failure import CODE_LIMIT, Failure, only_leaf
 from holdfast._model.call import explains
 from holdfast._model.duration import LONGEST, as_timedelta
 from holdfast._model.errors import AbortSignal, HoldfastError
+from holdfast._model.retry import Retry
 from holdfast._model.story import Story, SyncStory
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from holdfast._model.connection import AsyncConnection, SyncConnection
     from holdfast._model.duration import Duration
-    from holdfast._model.retry import Retry
     from holdfast._model.step import Steps
 
 T = TypeVar("T")
@@ -338,7 +338,7 @@ class Busy(Exception):
         self.retry_after: timedelta = as_timedelta("retry_after", retry_after, limit=LONGEST)
 
 
-Signal: TypeAlias = Fail | Reschedule | Busy
+Signal: TypeAlias = Fail | Reschedule | Busy | Retry.again
 
 
 def outcome_of(
@@ -355,10 +355,14 @@ def outcome_of(
             return Rescheduled(exc.after)
         case Busy():
             return Released(exc.retry_after)
+        case Retry.again():
+            retried, delay, exc = True, exc.delay, exc.error
+        case _:
+            retried, delay = retry.retries(exc), retry.jittered(attempt, random=random)
     failure = Failure.of(exc)
-    if not retryable(exc) or retry.is_last(attempt):
+    if not retried or retry.is_last(attempt):
         return Failed(failure, exc)
-    return Retried(retry.jittered(attempt, random=random), failure, exc)
+    return Retried(delay, failure, exc)
 
 
 def _moment(name: str, value: datetime) -> datetime:

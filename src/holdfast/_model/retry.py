@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
+from holdfast._logs.failure import attribute, leaves
 from holdfast._model.call import explains
-from holdfast._model.duration import as_timedelta
+from holdfast._model.duration import LONGEST, as_timedelta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from holdfast._model.duration import Duration
 
@@ -22,6 +24,7 @@ _MAXIMUM = timedelta(seconds=120)
 _JITTER = timedelta(milliseconds=500)
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
+Errors: TypeAlias = "tuple[type[BaseException], ...]"
 # After this many doublings every factor above 1.0001 has reached the maximum.
 _LAST_EXPONENT = 1_000_000
 
@@ -39,6 +42,30 @@ class Retry:
     datetime.timedelta(seconds=120)
     """
 
+    @explains
+    class again(Exception):  # noqa: N801, N818 - written as a verb of Retry, and a signal from a handler
+        """Raise or return it to try again after a delay. The attempt counts: after the last one, the job fails.
+
+        `delay`: seconds or a timedelta, at most 366 days. Write `raise Retry.again(60) from error` to keep the error.
+        """
+
+        def __init__(self, delay: Duration) -> None:
+            super().__init__(delay)
+            self.delay: timedelta = as_timedelta("delay", delay, limit=LONGEST)
+
+        def __str__(self) -> str:
+            return f"the handler asked for another attempt after {self.delay.total_seconds():g} s"
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            # A handler in a child process may raise it. Python does not pickle the cause of an exception.
+            cause = {} if self.error is self else {"__cause__": self.error}
+            return Retry.again, (self.delay,), cause
+
+        @property
+        def error(self) -> BaseException:
+            """The error for which it was raised; itself if there is none."""
+            return self.__cause__ or (None if self.__suppress_context__ else self.__context__) or self
+
     max_attempts: int | None = 3
     """Attempts in all, 1 to 1000. None: no limit, so failures never make the job a dead letter. Default: 3."""
     _: KW_ONLY
@@ -52,6 +79,10 @@ class Retry:
     """Largest random addition to each delay, uniformly distributed. Default: 500 ms."""
     steps: tuple[timedelta, ...] = ()
     """The delays one by one; the last is repeated. If given, base, factor and maximum are ignored. Default: none."""
+    on: Errors = (BaseException,)
+    """Only these errors are retried, and their subclasses. Default: all."""
+    never: Errors = ()
+    """These errors are not retried, nor their subclasses, also if they are in `on`. Default: none."""
 
     def __init__(  # noqa: PLR0913 - one keyword per field
         self,
@@ -62,6 +93,8 @@ class Retry:
         maximum: Duration | None = None,
         jitter: Duration = _JITTER,
         steps: Iterable[Duration] = (),
+        on: Iterable[type[BaseException]] = (BaseException,),
+        never: Iterable[type[BaseException]] = (),
     ) -> None:
         limit = max_attempts
         if limit is not None and (type(limit) is not int or not 1 <= limit <= MAX_ATTEMPTS):
@@ -79,6 +112,8 @@ class Retry:
             "maximum": longest,
             "jitter": as_timedelta("jitter", jitter),
             "steps": tuple(as_timedelta(f"steps[{i}]", step) for i, step in enumerate(steps)),
+            "on": _errors("on", on),
+            "never": _errors("never", never),
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
@@ -90,13 +125,16 @@ class Retry:
         *,
         max_attempts: int | None = 3,
         jitter: Duration = _JITTER,
+        on: Iterable[type[BaseException]] = (BaseException,),
+        never: Iterable[type[BaseException]] = (),
     ) -> Retry:
         """Return a policy with the delays of a table.
 
         `steps`: the delays, in seconds or as timedeltas; the last one is repeated. `max_attempts`: attempts in all.
-        Default: 3. `jitter`: largest random addition to each delay. Default: 500 ms.
+        Default: 3. `jitter`: largest random addition to each delay. Default: 500 ms. `on`, `never`: the errors that are
+        retried, and those that are not. Default: all, and none.
         """
-        made = cls(max_attempts, jitter=jitter, steps=steps)
+        made = cls(max_attempts, jitter=jitter, steps=steps, on=on, never=never)
         if not made.steps:
             raise ValueError("a table needs at least one step")
         return made
@@ -104,6 +142,21 @@ class Retry:
     def is_last(self, attempt: int) -> bool:
         """Return whether no attempt follows failed attempt number `attempt` (the first is 1)."""
         return self.max_attempts is not None and attempt >= self.max_attempts
+
+    def retries(self, exc: BaseException) -> bool:
+        """Return whether an error is retried, if attempts are left. Of a group, one that is retried is enough.
+
+        An error that has a `retryable` of its own, true or false, decides by itself unless it is in `never`.
+
+        >>> Retry(on=(OSError,), never=(FileNotFoundError,)).retries(ConnectionError())
+        True
+        """
+        if isinstance(exc, BaseExceptionGroup):
+            return any(self.retries(leaf) for leaf in leaves(exc))
+        if isinstance(exc, self.never):
+            return False
+        own = attribute(exc, "retryable")
+        return own if isinstance(own, bool) else isinstance(exc, self.on)
 
     def delay(self, attempt: int) -> timedelta:
         """Return the delay after failed attempt number `attempt` (the first is 1), without jitter, in whole ms."""
@@ -146,6 +199,15 @@ def _limits(base: Duration | None, maximum: Duration | None) -> tuple[timedelta,
         one, other = (f"{delay / _SECOND:.15g} s" for delay in (first, longest))
         raise ValueError(f"base, maximum: the first delay, {one}, is longer than the longest, {other}: correct one")
     return first, longest
+
+
+def _errors(name: str, given: Iterable[type[BaseException]]) -> Errors:
+    known: Any = given
+    classes: Any = (None,) if isinstance(known, type) or not isinstance(known, Iterable) else tuple(known)
+    if not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in classes):
+        raise TypeError(f"{name}: expected classes of exceptions, such as {name}=(ConnectionError,), got {given!r:.60}")
+    errors: Errors = classes
+    return errors
 
 
 def tries(attempt: int, max_attempts: int | None) -> str:

@@ -58,8 +58,8 @@ async def poll(job: Job[State], url: str) -> str | Reschedule | Fail | Busy:
 
 
 @app.job("poll.sync", lease=Lease.external, retry=Retry.table([timedelta(minutes=1), 300, 0.5], max_attempts=4))
-def poll_in_thread(job: Job[State]) -> int | Reschedule:
-    return 1
+def poll_in_thread(job: Job[State]) -> int | Reschedule | Retry.again:
+    return 1 if job.id else Retry.again(60)
 
 
 @app.job("loose")

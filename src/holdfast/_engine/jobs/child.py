@@ -19,12 +19,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast._drivers import run, run_sync
 from holdfast._engine.jobs.complete import Completion
+from holdfast._logs.failure import Failure
 from holdfast._logs.log import carry_trace, current_trace
 from holdfast._model.child import IMPORTING
 from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import AbortSignal, InvalidStep
 from holdfast._model.job import Job
 from holdfast._model.kind import Kind
+from holdfast._model.retry import Retry
 from holdfast._store.lease import Held
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ _OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)
 
 class ChildDied(Exception):  # noqa: N818 - the name states what happened
     """The process of the handler ended before the handler did."""
+
+    retryable = True
 
 
 class ChildDiedIdle(ChildDied):
@@ -295,7 +299,7 @@ def _serve(pipe: Connection, modules: Sequence[str]) -> None:
             answer = ("returned", _plain(handler(*given, **arguments)))
             pickle.dumps(answer)
         except Exception as exc:  # noqa: BLE001 - passed to the parent, which decides
-            answer = ("raised", _portable(exc))
+            answer = ("raised", _portable(exc, found.work.retry if isinstance(found, Kind) else None))
         pipe.send(answer)
 
 
@@ -306,9 +310,24 @@ def _plain(result: object) -> object:
     return result
 
 
-def _portable(exc: Exception) -> Exception:
+class ChildError(RuntimeError):
+    """It stands for an error that cannot be pickled, with its name and text."""
+
+    def __init__(self, text: str, code: str, retryable: bool) -> None:  # noqa: FBT001 - pickled by position
+        super().__init__(text, code, retryable)
+        self.code = code
+        self.retryable = retryable
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+def _portable(exc: BaseException, retry: Retry | None) -> BaseException:
+    if isinstance(exc, Retry.again) and exc.error is not exc:
+        exc.__cause__ = _portable(exc.error, retry)
     try:
         pickle.loads(pickle.dumps(exc))  # noqa: S301 - our own data
     except Exception:  # noqa: BLE001 - an exception that cannot be pickled is replaced by its name and text
-        return RuntimeError(f"{type(exc).__name__}: {exc}")
+        failure = Failure.of(exc)
+        return ChildError(failure.text, failure.code, (retry or Retry()).retries(exc))
     return exc

@@ -13,6 +13,7 @@ from holdfast._logs.failure import only_leaf
 from holdfast._model.errors import Aborted, AbortReason, InvalidStep, LeaseLost, StoryChanged
 from holdfast._model.failure_record import raised_again, recorded
 from holdfast._model.job import Busy, Reschedule
+from holdfast._model.retry import Retry
 from holdfast._model.step import Step
 from holdfast._store.step import (
     NewStep,
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 # A story that waits without a limit is due then; a message makes it due before.
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
-NO_FAILURES = (Reschedule, Busy, Aborted)
+NO_FAILURES = (Reschedule, Busy, Retry.again, Aborted)
 """Exceptions of a function that are about the job or its attempt, and are not recorded."""
 _CLAIM_LOST = frozenset({AbortReason.taken_by_another_worker, AbortReason.already_completed, AbortReason.not_found})
 
@@ -69,6 +70,8 @@ class Journal:
         self.attempt = attempt
         self.recorder = recorder
         self.codec = codec
+        self.retry = attempt.kind.work.retry or Retry()
+        """Decides which errors may pass."""
         self._home: object = (attempt.task or current()) if attempt.in_loop else current()
         """The handler's own task, or thread."""
         self._entries: dict[At, Recorded] | None = None
@@ -164,7 +167,7 @@ class Journal:
         """Record a failure before the handler sees it: after a crash it must take the same branch."""
         if isinstance(only_leaf(exc), NO_FAILURES):
             return
-        text = self.codec.encode(recorded(exc), kind=running.at[0])
+        text = self.codec.encode(recorded(exc, self.retry), kind=running.at[0])
         saved = await self.recorder.save(
             NewStep(self.attempt.held, running.at, text, "failed", beside=running.beside), self.attempt.signal
         )

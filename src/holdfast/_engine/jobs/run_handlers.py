@@ -18,7 +18,7 @@ from holdfast._logs.failure import Failure
 from holdfast._logs.log import carry_trace, current_trace, id_of, trace_in
 from holdfast._model.batch_kind import Item
 from holdfast._model.errors import Aborted, AbortReason, HoldfastError, InvalidJob, NotCommitted
-from holdfast._model.job import Busy, Cancelled, Completed, Fail, Failed, Job, Outcome, Released, Reschedule, outcome_of
+from holdfast._model.job import Busy, Cancelled, Completed, Failed, Job, Outcome, Released, Signal, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -231,7 +231,7 @@ class Handlers:
         return _DONE if result is None else self._completed(attempt, result)
 
     def _completed(self, attempt: Attempt, result: object) -> Outcome:
-        if isinstance(result, Fail | Reschedule | Busy):
+        if isinstance(result, Signal):
             return self._raised(attempt, result)
         try:
             claimed, returns = attempt.claimed, attempt.kind.returns

@@ -136,7 +136,7 @@ class Steps:
                     async with asyncio.timeout(limit):
                         return await call()
             except Exception as exc:
-                if not _may_help(exc, nth, step):
+                if not self._may_help(exc, nth, step):
                     await self.journal.finish(self.journal.save_failure(running, exc))
                     raise
             await asyncio.sleep(_retry_pause(nth))
@@ -221,7 +221,7 @@ class Steps:
                 with _in_step(step):
                     return call()
             except Exception as exc:
-                if not _may_help(exc, nth, step) or self._attempt.signal.wait_in_thread(_retry_pause(nth)):
+                if not self._may_help(exc, nth, step) or self._attempt.signal.wait_in_thread(_retry_pause(nth)):
                     self._wait(self.journal.save_failure(running, exc))
                     raise
         return None
@@ -246,6 +246,12 @@ class Steps:
         if found.state is not None:
             raise StoryChanged(f"step {step} calls a function, and was recorded as another verb")
         return self._value(step, result, found.result or "null")
+
+    def _may_help(self, exc: Exception, nth: int, step: Step) -> bool:
+        """Return whether to call the function again."""
+        if isinstance(only_leaf(exc), NO_FAILURES) or not self.journal.retry.retries(exc):
+            return False
+        return nth < step.attempts
 
     def _kept(self, running: Running, text: str) -> Statement[Kept]:
         worker = self.journal.recorder.worker
@@ -360,13 +366,6 @@ def _received(message: Receivable[Any], text: str) -> Any:
         return message.decode(text)
     except HoldfastError as exc:
         raise InvalidStep(f"the message {message.name} is not of its declared type: {exc}") from exc
-
-
-def _may_help(exc: Exception, nth: int, step: Step) -> bool:
-    """Return whether to call the function again."""
-    if isinstance(only_leaf(exc), NO_FAILURES) or getattr(exc, "retryable", True) is False:
-        return False
-    return nth < step.attempts
 
 
 def _retry_pause(nth: int) -> float:
