@@ -6,18 +6,19 @@ CODE := src tests tools hatch_build.py $(wildcard labs deploy examples)
 # The tests that run type checkers. They belong to `make types`.
 TYPE_CHECKERS := tests/typing tests/test_exported_symbols.py
 
-.PHONY: help setup up dashboard check lint types docs format test lowest extras sbom package browser prove bench chaos ha simulate mutants size lock oldest nightly
+.PHONY: help setup up dashboard check lint types docs format test lowest extras sbom package browser prove bench chaos ha simulate mutants size lock oldest prereleases nightly
 
 help:
 	@echo "make setup    virtualenv in $(VENV) with the newest Python found, pinned tools, the package"
 	@echo "make up       PostgreSQL, a worker, the dashboard and Prometheus, as deploy/compose.yaml has them, without containers"
 	@echo "make dashboard  the front end: installed, checked, tested, built into the package"
 	@echo "make check    make lint, then make types"
-	@echo "make lint     ruff, import-linter"
+	@echo "make lint     ruff, import-linter, zizmor for the workflows"
 	@echo "make types    mypy, pyright, and the tests that run them"
 	@echo "make docs     the documentation site, built into site/ (warnings are errors)"
 	@echo "make test     the suite on a throwaway PostgreSQL (HOLDFAST_TEST_POSTGRES=15..18, ARGS=...)"
 	@echo "make lowest   the tests that touch each dependency, with the lowest versions we claim and the oldest Python found"
+	@echo "make prereleases  the same tests with the newest versions of everything, pre-releases included"
 	@echo "make oldest   what depends on the version of Python and PostgreSQL, with the oldest of both"
 	@echo "make nightly  each long part of tools/parts.toml, whole; .ci/proven records what is green (ARGS=stale: what is not proven)"
 	@echo "make extras   each extra installed alone from a wheel and imported, on the oldest and the newest Python found"
@@ -72,6 +73,7 @@ lint:
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/zizmor --offline --quiet .github
 
 # The tests use what the checks before them have cached.
 types:
@@ -98,6 +100,12 @@ lowest:
 	$(shell tools/python.sh oldest) -m venv .venv-lowest
 	$(BIN)/python -m tools.lowest .venv-lowest
 	.venv-lowest/bin/python -m pytest -q --processes $(or $(PROCESSES),4) $(or $(ARGS),$(LOWEST))
+
+prereleases:
+	$(PYTHON) -m venv .venv-prereleases
+	$(BIN)/uv pip install -q --python .venv-prereleases/bin/python --prerelease allow --all-extras -r pyproject.toml --group dev
+	$(BIN)/uv pip install -q --python .venv-prereleases/bin/python --no-deps -e .
+	.venv-prereleases/bin/python -m pytest -q --processes $(or $(PROCESSES),4) $(or $(ARGS),$(LOWEST))
 
 OLDEST := $(addprefix tests/test_,$(addsuffix .py,codec job kind schedule settings)) tests/drivers \
 	$(addprefix tests/store/test_,$(addsuffix .py,chain claim enqueue finish partitions roles schema statement unique)) \

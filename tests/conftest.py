@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytest_plugins = ["tests.kit.standstill", "tests.kit.forks", "tests.kit.parts", "tests.kit.shown"]
+pytest_plugins = ["tests.kit.standstill", "tests.kit.forks", "tests.kit.parts", "tests.kit.share", "tests.kit.shown"]
 
 # A suite that a shell started in the background ignores Ctrl-C, and so would every program that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

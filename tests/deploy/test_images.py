@@ -24,6 +24,8 @@ def images() -> set[str]:
     found |= {service["image"] for service in services().values()}
     for path in (ROOT / "deploy" / "kubernetes").iterdir():
         found |= set(re.findall(r"^\s*(?:- )?image: *(\S+)", path.read_text(), re.MULTILINE))
+    for path in (ROOT / ".github" / "workflows").iterdir():
+        found |= set(re.findall(r"python:[\w.@:-]+", path.read_text()))
     found.add(yaml.safe_load((ROOT / "deploy" / "chart" / "values.yaml").read_text())["image"])
     return found - OURS - EXAMPLES
 

@@ -16,7 +16,7 @@ from tools.parts import ROOT, Part, Proof, Standing
 PARTS = list(parts.parts().values())
 WITH_TESTS = [part for part in PARTS if part.tests]
 # They order, choose and show, and make no test green.
-OF_THE_RUN = {"tests/kit/order.py", "tests/kit/parts.py", "tests/kit/shown.py", "tools/parts.py"}
+OF_THE_RUN = {"tests/kit/order.py", "tests/kit/parts.py", "tests/kit/share.py", "tests/kit/shown.py", "tools/parts.py"}
 
 
 @pytest.fixture

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
+from tools.postgres import VERSIONS
+
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_workflow_runs_the_check_and_nothing_else() -> None:
+def test_the_parts_of_the_check_run_side_by_side_and_are_all_of_it() -> None:
     workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
-    assert re.findall(r"- run: (.+)", workflow) == [".ci/run"]
-    assert re.findall(r"- uses: (\S+)@", workflow) == ["actions/checkout"]
-    assert "contents: read" in workflow
+    assert re.findall(r"- run: (.+)", workflow) == [".ci/run ${{ matrix.part }}"]
+    (listed,) = re.findall(r"part: \[(.+)\]", workflow)
+    script = (ROOT / ".ci" / "run").read_text()
+    assert {part.split()[0] for part in listed.split(", ")} | {"all"} == set(
+        re.findall(r"^  (\w+)\)$", script, re.MULTILINE)
+    )
+    shares = re.findall(r"suite (\d)/(\d)", listed)
+    assert shares == [(str(number), str(len(shares))) for number in range(1, len(shares) + 1)]
+
+
+def test_the_nightly_matrix_is_what_is_claimed() -> None:
+    workflow = (ROOT / ".github" / "workflows" / "nightly.yml").read_text()
+    classifiers = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
+    (images,) = re.findall(r"image: \[(.+)\]", workflow)
+    assert re.findall(r"python:(3\.\d+)-", images) == classifiers
+    assert f"postgres: {json.dumps([str(version) for version in VERSIONS])}" in workflow
+    for target in re.findall(r"target: \[(.+)\]", workflow)[0].split(", "):
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
 def test_hooks_before_a_commit_are_local() -> None:
