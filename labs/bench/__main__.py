@@ -1,6 +1,6 @@
 """Run the measurements: all or some, in full, or smaller to try.
 
-python -m labs.bench                     everything; writes the figures into docs/explanation/benchmarks.md
+python -m labs.bench                     everything; writes the figures into labs/bench/report.md
 python -m labs.bench pair wal            some of it
 python -m labs.bench --scale 0.1         smaller; writes nothing
 python -m labs.bench peers               the same work against every peer; see labs/bench/peers/run.py

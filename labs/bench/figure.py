@@ -52,7 +52,7 @@ class Section:
 
     def summary(self) -> str:
         """Return what the page shows: the figures and the charts."""
-        pictures = [f"![{name}](benchmarks/{name}.svg)" for name in self.charts]
+        pictures = [f"![{name}](charts/{name}.svg)" for name in self.charts]
         return "\n\n".join([table(("", "measured", "bar", ""), [figure.row() for figure in self.figures]), *pictures])
 
     def markdown(self) -> str:

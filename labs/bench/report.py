@@ -1,4 +1,4 @@
-"""docs/explanation/benchmarks.md: people write the text, the measurements the figures between the markers.
+"""report.md: people write the text, the measurements the figures between the markers.
 
 The tables behind the figures are in results.md, beside this file.
 """
@@ -15,7 +15,7 @@ from labs.bench.ground import version
 if TYPE_CHECKING:
     from labs.bench.figure import Section
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "explanation" / "benchmarks.md"
+DOCUMENT = Path(__file__).with_name("report.md")
 TABLES = Path(__file__).with_name("results.md")
 
 
@@ -26,7 +26,7 @@ def write(name: str, section: Section) -> None:
     if section.tables:
         TABLES.write_text(replaced(TABLES.read_text("utf-8"), name, "\n\n".join([machine, *section.tables])), "utf-8")
     for chart, svg in section.charts.items():
-        (DOCUMENT.parent / "benchmarks" / f"{chart}.svg").write_text(svg, "utf-8")
+        (DOCUMENT.parent / "charts" / f"{chart}.svg").write_text(svg, "utf-8")
 
 
 def replaced(text: str, name: str, figures: str) -> str:

@@ -1,6 +1,6 @@
 """Run the faults.
 
-python -m labs.chaos                               a million jobs, 300 faults; writes docs/explanation/chaos.md
+python -m labs.chaos                               a million jobs, 300 faults; writes labs/chaos/report.md
 python -m labs.chaos --jobs 20000 --faults 30      smaller; writes nothing
 python -m labs.chaos --only "worker killed"        some of the faults
 python -m labs.chaos --list                        their names

@@ -1,4 +1,4 @@
-"""docs/explanation/chaos.md: the text is written by people, the figures between the markers by the full run.
+"""report.md: the text is written by people, the figures between the markers by the full run.
 
 How often each fault struck, and how long the recovery took, is in results.md, beside this file.
 """
@@ -19,7 +19,7 @@ from labs.chaos.breaks import results
 if TYPE_CHECKING:
     from labs.chaos.lab import Findings
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "explanation" / "chaos.md"
+DOCUMENT = Path(__file__).with_name("report.md")
 TABLE = Path(__file__).with_name("results.md")
 
 
@@ -32,7 +32,7 @@ def write(findings: Findings, document: Path = DOCUMENT, faults: Path = TABLE) -
         text = replaced(text, "breaks", results.table().strip())
     document.write_text(text, "utf-8")
     faults.write_text(f"# The faults of the last full run\n\n{_head(findings)}\n\n{_faults(findings)}\n", "utf-8")
-    folder = document.parent / "chaos"
+    folder = document.parent / "charts"
     folder.mkdir(exist_ok=True)
     for name, svg in charts(findings).items():
         (folder / f"{name}.svg").write_text(svg, "utf-8")
@@ -67,7 +67,7 @@ def _verdict(findings: Findings) -> str:
 
 
 def _pictures() -> list[str]:
-    return [f"![{name}](chaos/{name}.svg)" for name in ("throughput", "recovery", "faults")]
+    return [f"![{name}](charts/{name}.svg)" for name in ("throughput", "recovery", "faults")]
 
 
 def _faults(findings: Findings) -> str:

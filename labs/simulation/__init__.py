@@ -13,7 +13,7 @@ In the order in which a job passes through them:
     real.py       the same small runs with real processes and servers
     validation.py simulated against real
     application.py the handler of the real runs
-    report.py     writes docs/explanation/scale-simulation.md and its pictures
+    report.py     writes report.md and its pictures
 
 Events are batches, not jobs: a claim of 20 jobs, their handlers and their outcomes are one parcel. This is exact for
 costs, which are linear in calls and jobs, and for slots, which count jobs. It rounds the moments at which jobs of one

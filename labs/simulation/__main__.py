@@ -1,4 +1,4 @@
-"""Run the simulation, and write docs/explanation/scale-simulation.md.
+"""Run the simulation, and write labs/simulation/report.md.
 
 python -m labs.simulation                  every scenario at full size; writes the page and its pictures
 python -m labs.simulation rack --scale 0.1 some of it, smaller; writes nothing

@@ -1,4 +1,4 @@
-"""docs/explanation/scale-simulation.md: people write the text, the simulation the figures between the markers."""
+"""report.md: people write the text, the simulation the figures between the markers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from labs.simulation.scenarios import Run
     from labs.simulation.validation import Check
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "explanation" / "scale-simulation.md"
+DOCUMENT = Path(__file__).with_name("report.md")
 
 
 def described(name: str, run: Run) -> tuple[str, dict[str, str]]:
@@ -24,7 +24,7 @@ def described(name: str, run: Run) -> tuple[str, dict[str, str]]:
     parts, pictures = [run.text, table(("", "simulated"), rows)], {}
     if run.lines:
         pictures[name] = chart.lines(run.picture, "seconds", run.lines)
-        parts.append(f"![{run.title}](scale/{name}.svg)")
+        parts.append(f"![{run.title}](charts/{name}.svg)")
     return "\n\n".join(parts), pictures
 
 
@@ -48,8 +48,8 @@ def write(name: str, text: str, pictures: Mapping[str, str]) -> None:
     """Replace the figures of one scenario, and its picture."""
     DOCUMENT.write_text(replaced(DOCUMENT.read_text("utf-8"), name, text), "utf-8")
     for picture, svg in pictures.items():
-        (DOCUMENT.parent / "scale").mkdir(exist_ok=True)
-        (DOCUMENT.parent / "scale" / f"{picture}.svg").write_text(svg, "utf-8")
+        (DOCUMENT.parent / "charts").mkdir(exist_ok=True)
+        (DOCUMENT.parent / "charts" / f"{picture}.svg").write_text(svg, "utf-8")
 
 
 def number(value: float) -> str:

@@ -4,12 +4,6 @@ from __future__ import annotations
 
 # The page, and how the block begins.
 LEFT_OUT: dict[tuple[str, str], str] = {
-    ("README.md", "make setup"): "sets up the checkout in which the tests run",
-    ("docs/explanation/chaos.md", "make chaos"): "takes half an hour; tests/labs/chaos runs a small one",
-    (
-        "docs/explanation/high-availability.md",
-        "make ha",
-    ): "takes a quarter of an hour; tests/labs/chaos/test_ha.py runs a small one",
     (
         "docs/how-to/worker.md",
         "from fastapi import FastAPI",

@@ -28,6 +28,7 @@ _LINK = re.compile(r"(?<!!)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 # Readers who search want to do something, before they want to know why it was decided.
 _BOOSTS = {"tutorials": 3, "how-to": 4, "decisions": 0.2, SOURCE: 0.2}
+_PICTURES = (".svg", ".png")
 _LANGUAGES = {
     ".py": "python",
     ".sql": "sql",
@@ -50,7 +51,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for place, text in generated.pages().items():
         files.append(File.generated(config, place, content=text))
     for path in _linked_files(files):
-        files.append(File.generated(config, _page_of(path), content=_shown(path)))
+        shown = {"abs_src_path": str(ROOT / path)} if path.endswith(_PICTURES) else {"content": _shown(path)}
+        files.append(File.generated(config, _page_of(path), **shown))
     for place, script in scripts.SCRIPTS.items():
         files.append(File.generated(config, place, abs_src_path=str(scripts.provide(script))))
     return files
@@ -105,7 +107,7 @@ def _links(text: str, folder: Path) -> set[str]:
 
 
 def _page_of(path: str) -> str:
-    return f"{SOURCE}/{path.removesuffix('.md')}.md"
+    return f"{SOURCE}/{path}" if path.endswith(_PICTURES) else f"{SOURCE}/{path.removesuffix('.md')}.md"
 
 
 def _outside(folder: Path, link: str) -> str | None:

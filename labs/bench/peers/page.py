@@ -1,4 +1,4 @@
-"""docs/explanation/peers.md: people write the text; tables, verdicts and charts between the markers come from here."""
+"""report.md: people write the text; tables, verdicts and charts between the markers come from here."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from labs.bench.report import replaced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DOCS = Path(__file__).parents[3] / "docs" / "explanation"
-PAGE = DOCS / "peers.md"
+PAGE = Path(__file__).with_name("report.md")
 RAW = Path(__file__).with_name("results.json")
 PICKUP_MOST = 1.5
 NOTHING = "\N{EN DASH}"
@@ -41,7 +40,7 @@ def save(raw: dict[str, Any]) -> None:
         text = replaced(text, name, figures)
     PAGE.write_text(text, "utf-8")
     for name, svg in charts(raw).items():
-        (DOCS / "benchmarks" / f"{name}.svg").write_text(svg, "utf-8")
+        (PAGE.parent / "charts" / f"{name}.svg").write_text(svg, "utf-8")
 
 
 def parts(raw: dict[str, Any]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The same work against every peer.
 
-python -m labs.bench peers                       all; writes docs/explanation/peers.md and its charts
+python -m labs.bench peers                       all; writes report.md and its charts
 python -m labs.bench peers --only holdfast pgmq  some; their figures replace those they had
 python -m labs.bench peers --scale 0.05          smaller; prints, and writes nothing
 python -m labs.bench peers --soak 20             20 minutes at a fixed rate: Holdfast, the bare loop, two of the nearest

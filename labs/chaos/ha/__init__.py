@@ -4,5 +4,5 @@ cluster.py  etcd, three PostgreSQL servers with a Patroni each, HAProxy before t
 loss.py     the ways in which a leader is lost
 caller.py   producers that repeat an enqueue until it is committed, and note how long that took
 run.py      one run: load, the loss, recovery, the oracle's judgement
-report.py   docs/explanation/high-availability.md
+report.py   labs/chaos/ha/report.md
 """

@@ -1,6 +1,6 @@
 """Run the losses of a leader.
 
-python -m labs.chaos.ha                                        all; writes docs/explanation/high-availability.md
+python -m labs.chaos.ha                                        all; writes labs/chaos/ha/report.md
 python -m labs.chaos.ha --only switchover --way HAProxy        some of them; writes nothing
 python -m labs.chaos.ha --list                                 their names
 """

@@ -1,4 +1,4 @@
-"""docs/explanation/high-availability.md: the text is written by people, the figures between the markers by the runs."""
+"""report.md: the text is written by people, the figures between the markers by the runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from labs.chaos.ha.run import Outcome
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "explanation" / "high-availability.md"
+DOCUMENT = Path(__file__).with_name("report.md")
 SHORT = {SWITCHOVER.name: "switchover", SERVER.name: "server killed", MEMBER.name: "both killed", FROZEN.name: "frozen"}
 """The names of the losses in a picture."""
 SHOWN = 70.0
@@ -31,11 +31,11 @@ def write(outcomes: Sequence[Outcome], document: Path = DOCUMENT) -> None:
     """Replace the figures, and the pictures."""
     pictures = charts(outcomes)
     main = [one for one in outcomes if one.loss != LAGGING.name]
-    parts = [_head(), _table(main), *(f"![{name}](high-availability/{name}.svg)" for name in pictures)]
+    parts = [_head(), _table(main), *(f"![{name}](charts/{name}.svg)" for name in pictures)]
     text = replaced(document.read_text("utf-8"), "runs", "\n\n".join(parts))
     text = replaced(text, "lag", _lag([one for one in outcomes if one.loss == LAGGING.name]))
     document.write_text(text, "utf-8")
-    folder = document.parent / "high-availability"
+    folder = document.parent / "charts"
     folder.mkdir(exist_ok=True)
     for name, svg in pictures.items():
         (folder / f"{name}.svg").write_text(svg, "utf-8")

@@ -1,4 +1,4 @@
-"""The cost of one job, counted on an otherwise idle server: the gate of the figures in docs/explanation/peers.md."""
+"""The cost of one job, counted on an otherwise idle server: the gate of the figures in labs/bench/peers/report.md."""
 
 from __future__ import annotations
 

@@ -67,5 +67,5 @@ async def test_nothing_is_lost_doubled_stale_or_out_of_order(
     assert f"{findings.story.jobs:,} jobs under {len(faults)} faults" in written
     assert all(f"| {name} " in (tmp_path / "faults.md").read_text("utf-8") for name in faults)
     for name in charts(findings):
-        assert f"](chaos/{name}.svg)" in written
-        assert (document.parent / "chaos" / f"{name}.svg").read_text("utf-8").startswith("<svg")
+        assert f"](charts/{name}.svg)" in written
+        assert (document.parent / "charts" / f"{name}.svg").read_text("utf-8").startswith("<svg")
