@@ -14,8 +14,7 @@ import psycopg
 from holdfast._app.arguments import check_event, given_id, given_job_id, listed_events, listed_jobs, running_attempts
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
-from holdfast._model.call import type_name
-from holdfast._model.child import refuse_in_child
+from holdfast._model.call import refuse_in_child, type_name
 from holdfast._model.databases import Databases, check_address, databases_of, named
 from holdfast._model.databases_file import DatabasesFile
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta

@@ -29,8 +29,7 @@ from holdfast._engine.served import ServedDatabases
 from holdfast._engine.serving import WorkerParts
 from holdfast._engine.session import Sharing
 from holdfast._logs.log import Log
-from holdfast._model.call import type_name
-from holdfast._model.child import refuse_in_child
+from holdfast._model.call import refuse_in_child, type_name
 from holdfast._model.databases import Databases, place_of
 from holdfast._model.databases_file import SETTLE_SECONDS, DatabasesFile
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta

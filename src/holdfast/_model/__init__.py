@@ -14,8 +14,7 @@ handler.py         checks the function that runs the jobs of a kind, and reads i
 batch_kind.py      holds a handler that takes several jobs in one call
 work.py            holds how the jobs of a kind are run: their lease, their longest runtime, and where
 codec.py           converts payloads and results to JSON text and back, by their declared types
-json_numbers.py    finds numbers that JSON does not have
-json_values.py     finds what cannot be serialized, and sets that would arrive as lists
+not_json.py        finds what a value has that JSON does not have: NaN, other objects, sets
 new_job.py         holds a validated job and its options before it is enqueued
 limit.py           holds a limit, and makes its key from a job's arguments
 unique.py          holds the unique key of a job, given or made from its arguments
@@ -25,8 +24,7 @@ job.py             holds the handle of an enqueued job, the job that a handler r
 retry.py           computes the delay before the next attempt
 event.py           holds topics and events
 schedule.py        computes when recurring work runs
-call.py            explains calls with wrong arguments, and finds the line of the caller
+call.py            explains calls with wrong arguments, finds the line of the caller, and refuses calls in an import
 duration.py        converts durations, seconds or timedeltas, and refuses others
-child.py           refuses what a process must not do while it imports the application
 errors.py          defines the errors that Holdfast raises, and the signal that asks a handler to stop
 """

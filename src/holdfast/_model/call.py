@@ -1,4 +1,4 @@
-"""Calls of the public API: where the caller wrote them, and which of their arguments do not fit."""
+"""Calls of the public API: where the caller wrote them, which of their arguments do not fit, and which are refused."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast._model.errors import HoldfastError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from types import FrameType
@@ -22,6 +24,9 @@ T = TypeVar("T")
 _Parameter = inspect.Parameter
 _BY_POSITION = (_Parameter.POSITIONAL_ONLY, _Parameter.POSITIONAL_OR_KEYWORD)
 _PACKAGE = str(Path(__file__).parent.parent)
+
+IMPORTING = "holdfast-importing"
+"""The name of a process for handlers until it has imported the application."""
 
 
 def explained(name: str, **hints: str) -> Callable[[C], C]:
@@ -134,6 +139,16 @@ def in_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def refuse_in_child(verb: str) -> None:
+    """Raise a HoldfastError while a child imports the application: what a module does there, every child would do."""
+    multiprocessing = sys.modules.get("multiprocessing")
+    if multiprocessing is not None and multiprocessing.current_process().name == IMPORTING:
+        raise HoldfastError(
+            f"{verb}: this module is imported in a process for handlers, and would do again what the worker's program "
+            'does: put what runs under `if __name__ == "__main__":`'
+        )
 
 
 def callers_frame() -> FrameType | None:

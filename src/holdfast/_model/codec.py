@@ -18,12 +18,17 @@ from pydantic_core import PydanticSerializationError
 from holdfast._logs.failure import Failure
 from holdfast._model.errors import HoldfastError, InvalidJob, PayloadTooLarge
 from holdfast._model.job import Signal
-from holdfast._model.json_numbers import find_lost, find_non_finite, keep_non_finite
-from holdfast._model.json_values import find_unserializable, find_untyped_set
 from holdfast._model.new_job import Continue
+from holdfast._model.not_json import (
+    find_lost,
+    find_non_finite,
+    find_unserializable,
+    find_untyped_set,
+    keep_non_finite,
+)
 
 if TYPE_CHECKING:
-    from holdfast._model.json_numbers import NonFinite
+    from holdfast._model.not_json import NonFinite
 
 A = TypeVar("A")
 

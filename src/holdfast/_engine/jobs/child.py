@@ -21,7 +21,7 @@ from holdfast._drivers import run, run_sync
 from holdfast._engine.jobs.complete import Completion
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import carry_trace, current_trace
-from holdfast._model.child import IMPORTING
+from holdfast._model.call import IMPORTING
 from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import AbortSignal, InvalidStep
 from holdfast._model.job import Job
