@@ -14,7 +14,7 @@ handler.py         checks the function that runs the jobs of a kind, and reads i
 batch_kind.py      holds a handler that takes several jobs in one call
 work.py            holds how the jobs of a kind are run: their lease, their longest runtime, and where
 codec.py           converts payloads and results to JSON text and back, by their declared types
-not_json.py        finds what a value has that JSON does not have: NaN, other objects, sets
+not_json.py        finds values that JSON does not have: NaN, sets, other objects
 new_job.py         holds a validated job and its options before it is enqueued
 limit.py           holds a limit, and makes its key from a job's arguments
 unique.py          holds the unique key of a job, given or made from its arguments

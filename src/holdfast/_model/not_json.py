@@ -1,4 +1,4 @@
-"""What does not travel as JSON: NaN and the infinities, objects that cannot be serialized, and sets.
+"""Values that JSON does not have: NaN and the infinities, objects that cannot be serialized, and sets.
 
 NaN and the infinities are refused, and never stored as null. A set would arrive as a list.
 """
