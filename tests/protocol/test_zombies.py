@@ -349,6 +349,7 @@ BEFORE_OR_WITHOUT_A_CLAIM = {
     "shorten_leases": "corrects leases that end too far ahead; whoever holds them still does",
     "update_waiters": "counts down, and lets go, what is blocked",
     "leave_jobs": "part of settle_batch, which has locked what is its own",
+    "enqueue_on_failure": "part of settle_batch, for what is its own",
     "give_back_jobs": "the same",
     "rouse_stories": "the same: stories that it has just given back",
     "delete_steps": "the same",

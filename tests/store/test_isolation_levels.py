@@ -444,6 +444,7 @@ PARTS = {
     "settle_in_parts",
     "settle_patiently",
     "leave_jobs",
+    "enqueue_on_failure",
     "give_back_jobs",
     "take_job",
     "hold_chains",

@@ -94,6 +94,7 @@ class Envelope:
     if_blocker_fails: IfBlockerFails = "fail"
     limits: tuple[str, ...] = ()
     """The keys of the limits that it counts in."""
+    on_failure: NewJob[Any] | None = None
     head: str = field(init=False, repr=False, compare=False)
     """The start of the job's JSON object; the payload is appended to it."""
     plain: bool = field(init=False, repr=False, compare=False)
@@ -120,8 +121,12 @@ class Envelope:
         if self.headers:
             # It must be the last member: `traced_head` appends to it.
             members["headers"] = checked_headers(self.headers)
-        object.__setattr__(self, "head", _JSON.encode(members)[:-1])
-        object.__setattr__(self, "plain", members.keys() <= {"kind", "queue", "priority", "max_attempts"})
+        head = _JSON.encode(members)[:-1]
+        if self.on_failure is not None:
+            head = f'{{"on_failure":{_checked_on_failure(self.on_failure).as_json()},{head[1:]}'
+        object.__setattr__(self, "head", head)
+        plain_only = members.keys() <= {"kind", "queue", "priority", "max_attempts"} and self.on_failure is None
+        object.__setattr__(self, "plain", plain_only)
 
     @property
     def attempts(self) -> int:
@@ -234,6 +239,7 @@ class NewJob(Generic[R_co]):
         max_attempts: int | Omitted | None = OMITTED,
         after: Iterable[Handle[Any] | int] | Omitted = OMITTED,
         if_blocker_fails: IfBlockerFails | Omitted = OMITTED,
+        on_failure: NewJob[Any] | Omitted | None = OMITTED,
     ) -> NewJob[R_co]:
         """Return a copy of the job with these options changed; options not given keep their value.
 
@@ -242,7 +248,9 @@ class NewJob(Generic[R_co]):
         `priority`: 0 to 9, lower runs first. Default: the kind's. `max_attempts`: attempts in all; None is no limit.
         Default: the kind's, else HOLDFAST_RETRY_MAX_ATTEMPTS. `after`: chains, by handle or id, that must complete
         before the job runs. If one does not complete, the job fails too, or with `if_blocker_fails="run"` runs and
-        finds it in `job.blockers`. `unique`: a key, or a `Unique`: one such job at a time. Default: the kind's.
+        finds it in `job.blockers`. `on_failure`: another job, enqueued in the transaction in which this one becomes a
+        dead letter; it finds the failure in `job.blockers`. Default: none. `unique`: a key, or a `Unique`: one such job
+        at a time. Default: the kind's.
 
         >>> NewJob(Envelope("mail"), "{}").options(delay=3600).as_json()
         '{"kind":"mail","delay_ms":3600000,"payload":{}}'
@@ -264,6 +272,7 @@ class NewJob(Generic[R_co]):
             after=now.after if after is OMITTED else _chain_ids(after),
             if_blocker_fails=_chosen(if_blocker_fails, now.if_blocker_fails),
             limits=now.limits,
+            on_failure=_chosen(on_failure, now.on_failure),
         )
         return NewJob(envelope, self.payload, self.decode, self.encode, self.arguments)
 
@@ -303,6 +312,18 @@ def check_new_job(job: object, function: str) -> None:
     else:
         problem = f"expected a job, got {type_name(job)}: make one with a kind's .new(…)"
     raise TypeError(f"{function}: {problem}")
+
+
+def _checked_on_failure(job: NewJob[Any]) -> NewJob[Any]:
+    """Return a job for the failure of another, if enqueueing it then can neither fail nor wait."""
+    check_new_job(job, "on_failure")
+    if job.envelope.after:
+        raise InvalidJob(f"on_failure: {job.kind} comes after other chains; it can come after this one only")
+    if job.envelope.unique is not None and job.envelope.unique.on_conflict != "keep":
+        raise InvalidJob(
+            f'on_failure: {job.kind} has a unique key with on_conflict="{job.envelope.unique.on_conflict}": use "keep"'
+        )
+    return job
 
 
 def check_result(kind: str, result: object) -> None:

@@ -50,6 +50,7 @@ CREATE TABLE holdfast.job (
     progress            real,                   -- 0 to 1, as reported by the handler
     progress_note       text,
     limits              text[] COLLATE "C",      -- keys of the limits that it counts in, 1 to 3; null: none
+    on_failure          json,                   -- an object of new_job's fields: enqueued when this one becomes a dead letter
     limit_key           text COLLATE "C"         -- of these: that for which it is parked or promoted, or the first while it runs; see 30_limits
 ) WITH (
     fillfactor = 50,                            -- room for the claim's new version on the same page
@@ -101,5 +102,6 @@ CREATE TYPE holdfast.new_job AS (
     payload_version  bigint,
     blockers         bigint[],
     run_anyway       boolean,
-    limits           text[]                     -- keys
+    limits           text[],                    -- keys
+    on_failure       json                       -- another such object
 );

@@ -32,6 +32,7 @@ CREATE TABLE holdfast.job_history (
     blockers        bigint[],                   -- of a dead letter: the chains it came after, for its replay
     steps           json,                       -- the journal of a story (steps)
     limits          text[] COLLATE "C",         -- of a dead letter: the keys of its limits, for its replay
+    on_failure      json,                       -- of a dead letter: for its replay
     late            boolean DEFAULT nullif(current_setting('holdfast.late', true), '')::boolean
 ) PARTITION BY LIST (late);
 CREATE TABLE holdfast.job_history_days PARTITION OF holdfast.job_history FOR VALUES IN (NULL) PARTITION BY RANGE (finished_at);

@@ -54,7 +54,7 @@ EXCEPTION WHEN data_exception THEN
 END $$;
 
 -- Null: the job may be enqueued. Scalars, STABLE and no subquery, so that it is inlined.
--- Called by next_fault, enqueue_jobs, enqueue_group, enqueue, enqueue_limited_jobs.
+-- Called by next_fault, on_failure_fault, enqueue_jobs, enqueue_group, enqueue, enqueue_limited_jobs.
 CREATE FUNCTION holdfast.job_fault(kind text, payload json, queue text, priority bigint, max_attempts bigint, delay_ms bigint, at timestamptz,
         expires_ms bigint, expires_at timestamptz, order_key text, unique_key text, unique_window_ms bigint, on_conflict text, headers json,
         payload_version bigint, blockers bigint[]) RETURNS text
@@ -104,6 +104,27 @@ BEGIN
     n := json_populate_record(NULL::holdfast.new_job, next);
     RETURN 'next, ' || holdfast.job_fault(n.kind, n.payload, n.queue, n.priority, n.max_attempts, n.delay_ms, n.at, n.expires_ms, n.expires_at,
         n.order_key, n.unique_key, n.unique_window_ms, n.on_conflict, n.headers, n.payload_version, n.blockers);
+END $$;
+
+-- Null: this job may be enqueued when another becomes a dead letter. That must not fail, so it may not raise, nor wait for other chains.
+-- Called by enqueue_unique_jobs, check_following.
+CREATE FUNCTION holdfast.on_failure_fault(on_failure json) RETURNS text
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    n holdfast.new_job;
+BEGIN
+    IF on_failure IS NULL THEN
+        RETURN NULL;
+    ELSIF json_typeof(on_failure) <> 'object' THEN
+        RETURN format('on_failure: a JSON object expected, got %s', json_typeof(on_failure));
+    END IF;
+    n := json_populate_record(NULL::holdfast.new_job, on_failure);
+    RETURN 'on_failure, ' || coalesce(
+        holdfast.job_fault(n.kind, n.payload, n.queue, n.priority, n.max_attempts, n.delay_ms, n.at, n.expires_ms, n.expires_at,
+            n.order_key, n.unique_key, n.unique_window_ms, n.on_conflict, n.headers, n.payload_version, n.blockers),
+        CASE WHEN n.blockers IS NOT NULL THEN 'blockers: null expected, got ids of chains'
+             WHEN n.on_conflict <> 'keep' THEN format('on_conflict: keep expected, got %s', n.on_conflict) END,
+        holdfast.limits_fault(n.limits), holdfast.on_failure_fault(n.on_failure));
 END $$;
 
 -- For functions that release other jobs: a snapshot as old as its transaction does not show the jobs that began to wait meanwhile, so they

@@ -132,10 +132,12 @@ DECLARE
     leaving bigint[];
     successors bigint[];
     limited bigint[];               -- jobs with limits
+    dead bigint[];                  -- dead letters that have a job for that ...
+    dead_rows holdfast.job[];       -- ... and their rows, which are gone then
     limit_keys text[];
     limit_heads bigint[];           -- parked jobs that may be promoted ...
     head_keys text[];               -- ... and for which of these keys
-    following bigint[];             -- the jobs that follow in their chains
+    following bigint[];             -- the jobs that follow in their chains, or on failures
     busy bigint[] := '{}';
 BEGIN
     PERFORM holdfast.need_partitions();
@@ -143,6 +145,7 @@ BEGIN
     ids := ARRAY(SELECT g.id FROM unnest(given) AS g);
     WITH held AS MATERIALIZED (
         SELECT g.*, j.order_key, coalesce(j.chain_id, j.id) AS chain_id, j.awaited, j.blockers_left, j.steps, j.limits,
+            j.on_failure IS NOT NULL AS reports,
             CASE WHEN g.outcome IN ('completed', 'failed', 'cancelled') THEN g.outcome::text::holdfast.status
                  WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
                  WHEN g.outcome IN ('retry', 'lost') AND j.attempt >= j.max_attempts THEN 'failed'
@@ -159,8 +162,9 @@ BEGIN
         coalesce(array_agg(id) FILTER (WHERE follower IS NOT NULL AND next -> 'blockers' IS NOT NULL), '{}'),
         coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND blockers_left IS NOT NULL), '{}'),
         coalesce(array_agg(id) FILTER (WHERE steps), '{}'),
-        coalesce(array_agg(id) FILTER (WHERE limits IS NOT NULL), '{}')
-    INTO settled, keyed, ends, enders, named, had_blockers, stories, limited FROM decided;
+        coalesce(array_agg(id) FILTER (WHERE limits IS NOT NULL), '{}'),
+        coalesce(array_agg(id) FILTER (WHERE became = 'failed' AND reports), '{}')
+    INTO settled, keyed, ends, enders, named, had_blockers, stories, limited, dead FROM decided;
 
     -- An old snapshot may lack a message to a story: it would neither rouse the story nor leave with it.
     IF current_setting('transaction_isolation') <> 'read committed' AND keyed || enders || named || stories <> '{}' THEN
@@ -194,6 +198,9 @@ BEGIN
 
     leaving := ARRAY(SELECT s.id FROM unnest(settled) AS s WHERE s.verdict <> 'pending');
     IF leaving <> '{}' THEN
+        IF dead <> '{}' THEN
+            dead_rows := ARRAY(SELECT j FROM holdfast.job j WHERE j.id = ANY (dead) AND j.id <> ALL (busy) ORDER BY j.id);
+        END IF;
         PERFORM holdfast.leave_jobs(settled, clock);
         IF had_blockers <> '{}' THEN
             DELETE FROM holdfast.blocker b WHERE b.job_id = ANY (had_blockers) AND b.job_id = ANY (leaving);
@@ -205,6 +212,9 @@ BEGIN
     following := ARRAY(SELECT s.next_id FROM unnest(settled) AS s WHERE s.next_id IS NOT NULL);
     IF following <> '{}' THEN
         PERFORM holdfast.check_following(settled);
+    END IF;
+    IF dead_rows IS NOT NULL THEN
+        following := following || holdfast.enqueue_on_failure(dead_rows, settled);
     END IF;
 
     IF cardinality(leaving) < cardinality(settled) THEN
@@ -267,24 +277,24 @@ BEGIN
     buried AS (
         INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, ran_ms, attempt, max_attempts, priority,
             payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-            last_error_code, last_error, run_anyway, limits, blockers, steps)
+            last_error_code, last_error, run_anyway, limits, on_failure, blockers, steps)
         SELECT id, created_at, available_at, clock, locked_by, verdict, ran_ms, attempt, max_attempts, priority, payload_version, order_block,
             chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-            coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, limits, CASE WHEN blockers_left IS NOT NULL THEN
+            coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, limits, on_failure, CASE WHEN blockers_left IS NOT NULL THEN
                 ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id ORDER BY b.ordinal) END,
             CASE WHEN steps THEN holdfast.journal_of(id) END
         FROM ended WHERE verdict = 'failed'),
     -- From the deleted rows, so that the next jobs may take their unique keys. In the same order key they take their place.
     followed AS (
         INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-            chain_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited, later, limits)
+            chain_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited, later, limits, on_failure)
         SELECT e.next_id, clock, holdfast.due_at(n.at, n.delay_ms, clock), nullif(coalesce(n.max_attempts, 3), -1), coalesce(n.priority, 5),
             holdfast.shard_of(e.next_id, n.order_key), n.payload_version, nullif(n.order_block, false),
             coalesce(n.expires_at, clock + n.expires_ms * interval '1 millisecond'), coalesce(e.chain_id, e.id),
             CASE WHEN n.order_key = e.order_key THEN e.order_seq WHEN n.order_key IS NOT NULL THEN e.next_id END,
             coalesce(n.queue, 'default'), n.kind, n.payload, coalesce(n.headers, e.headers), n.order_key, n.unique_key,
             CASE WHEN cardinality(n.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
-            nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited, holdfast.is_later(n.at, n.delay_ms, clock), n.limits
+            nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited, holdfast.is_later(n.at, n.delay_ms, clock), n.limits, n.on_failure
         FROM ended e, LATERAL json_populate_record(NULL::holdfast.new_job, e.next) AS n WHERE e.next_id IS NOT NULL
         ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING),
     attempts AS (
@@ -297,6 +307,27 @@ BEGIN
         max(clock - available_at) FILTER (WHERE locked_by <> 0),
         CASE WHEN locked_by <> 0 THEN holdfast.latency_bucket(clock - available_at) END, verdict::text::holdfast.outcome, queue, kind
     FROM ended WHERE NOT forget GROUP BY verdict, queue, kind, 5;
+END $$;
+
+-- Enqueues the jobs that were given for the case that these become dead letters. Each reads how its chain failed as a blocker that it did not
+-- wait for, so that nothing here can wait or fail. It has the headers of the dead letter, unless it has its own.
+-- Called by settle_batch.
+CREATE FUNCTION holdfast.enqueue_on_failure(dead holdfast.job[], settled holdfast.ending[]) RETURNS bigint[]
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    -- Null: a job with its unique key was there.
+    made bigint[] := ARRAY(
+        SELECT CASE WHEN e.created THEN e.id END
+        FROM holdfast.enqueue_unique_jobs(ARRAY(
+            SELECT json_populate_record(json_populate_record(NULL::holdfast.new_job, json_build_object('headers', d.headers)), d.on_failure)
+            FROM unnest(dead) WITH ORDINALITY AS d ORDER BY d.ordinality)) WITH ORDINALITY AS e (id, chain_id, created, place)
+        ORDER BY e.place);
+BEGIN
+    INSERT INTO holdfast.blocker (job_id, chain_id, ordinal, status, error_code, error)
+    SELECT m.made, coalesce(m.chain_id, m.id), 1, 'failed', coalesce(s.error_code, m.last_error_code), coalesce(s.error, m.last_error)
+    FROM unnest(made, dead) AS m (made) JOIN unnest(settled) AS s ON s.id = m.id WHERE m.made IS NOT NULL;
+    UPDATE holdfast.job j SET blockers_left = 0, run_anyway = true WHERE j.id = ANY (made);
+    RETURN array_remove(made, NULL);
 END $$;
 
 -- Returns jobs that run again to their queues.
@@ -350,18 +381,20 @@ END $$;
 
 -- The one way out of `processing` for all jobs that complete_jobs does not handle, including order keys, chains and blockers. Returns for
 -- every job its new status, `busy`, or why it is lost. A job that is not claimed leaves this way too: with holder 0, which is no worker's
--- id. A next job with a unique key, or after other chains, may have to wait for an open transaction of another session. Such endings are
--- written apart from all others, and wait for no lock longer than 100 ms: then all of them are `busy`. Try again one by one.
+-- id. A next job with a unique key or after other chains, and one that is enqueued on a failure, may have to wait for an open transaction of
+-- another session. Such endings are written apart from all others, and wait for no lock longer than 100 ms: then all of them are `busy`. Try again one by one.
 -- Called by release_strays, complete_jobs, finish_jobs, settle_patiently, settle_in_parts, cancel_job.
 CREATE FUNCTION holdfast.settle_jobs(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text, next_id bigint)
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
     plain holdfast.ending[];
     apart holdfast.ending[];
 BEGIN
     SELECT array_agg(g.ending) FILTER (WHERE NOT g.waits), array_agg(g.ending) FILTER (WHERE g.waits) INTO plain, apart
-    FROM (SELECT e AS ending, e.next ->> 'unique_key' IS NOT NULL OR e.next -> 'blockers' IS NOT NULL AS waits FROM unnest(given) AS e) AS g;
+    FROM (SELECT e AS ending, e.next ->> 'unique_key' IS NOT NULL OR e.next -> 'blockers' IS NOT NULL
+            OR e.outcome IN ('failed', 'retry', 'lost') AND (SELECT j.on_failure IS NOT NULL FROM holdfast.job j WHERE j.id = e.id) IS TRUE AS waits
+          FROM unnest(given) AS e) AS g;
     IF plain IS NOT NULL THEN
         RETURN QUERY SELECT * FROM holdfast.settle_batch(plain);
     END IF;

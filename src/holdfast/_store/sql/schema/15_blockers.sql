@@ -422,7 +422,9 @@ BEGIN
     END IF;
     PERFORM holdfast.refuse('next, ' || f.fault) FROM (
         SELECT holdfast.limits_fault((json_populate_record(NULL::holdfast.new_job, g.next)).limits) AS fault FROM unnest(given) AS g
-        WHERE g.next_id IS NOT NULL AND g.next -> 'limits' IS NOT NULL) AS f WHERE f.fault IS NOT NULL;
+        WHERE g.next_id IS NOT NULL AND g.next -> 'limits' IS NOT NULL
+        UNION ALL SELECT holdfast.on_failure_fault(g.next -> 'on_failure') FROM unnest(given) AS g
+        WHERE g.next_id IS NOT NULL AND g.next -> 'on_failure' IS NOT NULL) AS f WHERE f.fault IS NOT NULL;
     SELECT coalesce((SELECT j.id FROM holdfast.job j WHERE j.unique_key = g.next ->> 'unique_key' AND j.kind = g.next ->> 'kind'), g.id)
     INTO duplicate FROM unnest(given) AS g
     -- By an array: joined to the live table, it would be read whole.

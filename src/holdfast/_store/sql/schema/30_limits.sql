@@ -53,7 +53,7 @@ CREATE FUNCTION holdfast.limit_name(key text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN split_part(key, ':', 1);
 
 -- Null: a job may have these limits.
--- Called by enqueue_unique_jobs, check_following, enqueue_limited_jobs.
+-- Called by on_failure_fault, enqueue_unique_jobs, check_following, enqueue_limited_jobs.
 CREATE FUNCTION holdfast.limits_fault(limits text[]) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
