@@ -6,7 +6,7 @@ CODE := src tests tools hatch_build.py $(wildcard labs deploy examples)
 # The tests that run type checkers. They belong to `make types`.
 TYPE_CHECKERS := tests/typing tests/test_exported_symbols.py
 
-.PHONY: help setup up dashboard check lint types docs format test lowest extras sbom package browser prove bench chaos ha simulate mutants size lock oldest prereleases nightly
+.PHONY: help setup up dashboard check lint types docs format test lowest extras sbom package release-rehearsal browser prove bench chaos ha simulate mutants size lock oldest prereleases nightly
 
 help:
 	@echo "make setup    virtualenv in $(VENV) with the newest Python found, pinned tools, the package"
@@ -24,6 +24,7 @@ help:
 	@echo "make extras   each extra installed alone from a wheel and imported, on the oldest and the newest Python found"
 	@echo "make package  the sdist and the wheel, with the dashboard, in dist/"
 	@echo "make sbom     a bill of materials, CycloneDX, in dist/"
+	@echo "make release-rehearsal  two versions through an index on loopback, from the build to live workers (after make dashboard)"
 	@echo "make browser  end to end: a shop under load, the dashboard, a real browser (after make dashboard)"
 	@echo "make prove    on each PostgreSQL: the suite, what is marked prove, and 5,000 examples of every Hypothesis test"
 	@echo "make bench    the measurements"
@@ -130,6 +131,9 @@ extras: package
 sbom:
 	mkdir -p dist
 	$(BIN)/python -m tools.sbom > dist/holdfast-pg.cdx.json
+
+release-rehearsal:
+	@$(BIN)/python -m tools.rehearsal
 
 browser:
 	$(BIN)/pytest tests/browser $(ARGS)
