@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import holdfast
 from holdfast import HoldfastError
-from tests.mistakes.mistake import PRELUDE, SHOP
 from tests.mistakes.table import IN_COMMANDS, IN_PYTHON
 
 if TYPE_CHECKING:
@@ -33,39 +32,15 @@ _HEAD = """\
 
 <!-- made by python -m tools.mistakes --write -->
 
-Find the message that you got, and below it the code that causes it. This page lists the error classes, then {count}
-mistakes that newcomers make, each with its message. A test makes every one of them and compares the message. In a
-message, `…` stands for text that varies.
+Every message names what is wrong, where, and what to do. This page lists the error classes, then the messages of
+{count} mistakes that newcomers make, so that a search finds them. A test makes each mistake. `…` stands for text that
+varies.
 
 ## Error classes
 
 `HoldfastError` is the base class of all of them: `except HoldfastError` catches every error of Holdfast. A wrong
 argument is a `TypeError` or a `ValueError`, as in Python itself. A class without a module is not imported: you see its
 name in a log or in a dead letter.
-
-"""
-
-_PYTHON = """\
-## Mistakes in Python
-
-The examples follow this code. `conn` is a `psycopg.AsyncConnection`, and `sync_conn` a `psycopg.Connection`; neither
-commits by itself.
-
-```python
-{prelude}
-```
-
-"""
-
-_COMMANDS = """\
-## Mistakes in commands
-
-The commands run in a folder with this `shop.py`, and with `DATABASE_URL` set to a migrated database. `$SERVER` stands
-for the address of the server, and `broken.py` imports a module that does not exist.
-
-```python
-{shop}
-```
 
 """
 
@@ -77,10 +52,10 @@ def page() -> str:
             [
                 _HEAD.format(count=count),
                 _classes(),
-                _PYTHON.format(prelude=PRELUDE.strip()),
-                *(_section(area, "python") for area in IN_PYTHON),
-                _COMMANDS.format(shop=SHOP.strip()),
-                *(_section(area, "console") for area in IN_COMMANDS),
+                "## Mistakes in Python\n\n",
+                *(_section(area) for area in IN_PYTHON),
+                "## Mistakes in commands\n\n",
+                *(_section(area) for area in IN_COMMANDS),
             ]
         ).rstrip()
         + "\n"
@@ -125,12 +100,9 @@ def _classes() -> str:
     return "\n".join(rows) + "\n\n"
 
 
-def _section(area: Area, language: str) -> str:
-    parts = [f"### {area.title}\n\n{area.intro}\n\n"]
-    for mistake in area.mistakes:
-        code = mistake.written if language == "python" else f"$ {mistake.written}"
-        parts.append(f"**{mistake.title}**\n\n```{language}\n{code}\n```\n\n```text\n{mistake.answer}\n```\n\n")
-    return "".join(parts)
+def _section(area: Area) -> str:
+    answers = "\n".join(sorted({mistake.answer for mistake in area.mistakes}))
+    return f"### {area.title}\n\n{area.intro}\n\n```text\n{answers}\n```\n\n"
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
