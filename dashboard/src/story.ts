@@ -49,6 +49,8 @@ const RECORDED: Record<StepLine["state"], { tone: Tone; says: string }> = {
   sleep: { tone: "idle", says: "Sleep" },
   waits: { tone: "held", says: "Waits for the message" },
   received: { tone: "ok", says: "Received" },
+  gathers: { tone: "held", says: "Waits for the jobs of" },
+  gathered: { tone: "ok", says: "Gathered" },
   sent: { tone: "idle", says: "Was sent, and has not received yet:" },
 };
 

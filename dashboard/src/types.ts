@@ -515,7 +515,7 @@ export interface StepLine {
   at: string;
   name: string;
   key: string | null;
-  state: "done" | "failed" | "sleep" | "waits" | "received" | "sent";
+  state: "done" | "failed" | "sleep" | "waits" | "received" | "gathers" | "gathered" | "sent";
   due: string | null;
 }
 

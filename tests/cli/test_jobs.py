@@ -21,7 +21,7 @@ from holdfast._model.new_job import OrderKey
 from holdfast._model.unique import Unique
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.lease import Held
-from holdfast._store.step import NewStep, save_steps, take_message
+from holdfast._store.step import NewStep, gather_jobs, save_steps, take_message
 from tests.cli.auditing import ME, audited
 from tests.kit.commands import PATIENCE, environment, holdfast
 from tests.kit.databases import clone
@@ -450,7 +450,7 @@ def test_show_says_why_a_job_waits(database: str, conn: psycopg.Connection[Any],
 def test_show_tells_the_steps_of_a_story_and_where_it_waits(
     database: str, conn: psycopg.Connection[Any], worker: Worker
 ) -> None:
-    asleep, waiting, ended = enqueue(conn, job(), job(), job())
+    asleep, waiting, gathering, ended = enqueue(conn, job(), job(), job(), job())
     for claimed in worker.claim():
         held = Held(claimed.id, claimed.token)
         steps = [NewStep(held, ("charge", "7"), '"secret result"')]
@@ -459,12 +459,18 @@ def test_show_tells_the_steps_of_a_story_and_where_it_waits(
         saved = run_sync(conn, save_steps(worker.id, steps))
         if claimed.id == waiting:
             run_sync(conn, take_message(worker.id, held, ("approval", None), timedelta(days=7), beside=False))
+        if claimed.id == gathering:
+            run_sync(conn, gather_jobs(worker.id, held, ("labels", None), [job("child")] * 2, beside=False))
         due = saved[-1].due or NEVER
         worker.end([claimed], Completed() if claimed.id == ended else Rescheduled(due))
-    output = {one: holdfast("jobs", "show", str(one), database=database).out for one in (asleep, waiting, ended)}
+    output = {
+        one: holdfast("jobs", "show", str(one), database=database).out for one in (asleep, waiting, gathering, ended)
+    }
     assert "\nIt sleeps, 'cool off', since 2" in output[asleep]
     assert "\nIt waits for the message 'approval' since 2" in output[waiting]
-    assert "It is due at" not in output[waiting] + output[asleep]
+    assert "\nIt waits for the jobs of 'labels' since 2" in output[gathering]
+    assert "\nIt waits for the end of 2 chains.\n" in output[gathering]
+    assert "It is due at" not in output[waiting] + output[asleep] + output[gathering]
     for one, names in ((asleep, ["charge", "cool off"]), (waiting, ["charge", "approval"]), (ended, ["charge"])):
         assert f"\nSteps ({len(names)})\n" in output[one]
         assert "secret result" not in output[one]

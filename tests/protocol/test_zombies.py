@@ -325,6 +325,7 @@ COVERED = {
     "save_step",
     "forget_failures",
     "take_message",
+    "gather_jobs",
     "count_attempts_anew",
 }
 BEFORE_OR_WITHOUT_A_CLAIM = {
@@ -353,7 +354,8 @@ BEFORE_OR_WITHOUT_A_CLAIM = {
     "give_back_jobs": "the same",
     "rouse_stories": "the same: stories that it has just given back",
     "delete_steps": "the same",
-    "mark_stories": "part of save_steps and take_message, which have locked what is their own",
+    "mark_stories": "part of save_steps and others, which have locked what is their own",
+    "await_children": "the same",
     "restore_steps": "of a job that replay_job makes",
     "send_message": "adds a message, and marks its story, or makes it due; whoever holds it still does",
     "take_job": "takes a job from whoever has it, for a person who ends it in the same transaction",

@@ -14,7 +14,15 @@ from holdfast._model.work import Lease
 from holdfast._store.finish import Ending, complete_job, finish_jobs
 from holdfast._store.lease import Held, renew_leases, report_progress
 from holdfast._store.statement import Statement
-from holdfast._store.step import NewStep, count_attempts_anew, forget_failures, save_step, save_steps, take_message
+from holdfast._store.step import (
+    NewStep,
+    count_attempts_anew,
+    forget_failures,
+    gather_jobs,
+    save_step,
+    save_steps,
+    take_message,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,7 +42,8 @@ OUTCOMES: dict[str, Outcome] = {
     "cancelled": Cancelled(FAILURE),
 }
 TABLES = ("job", "job_history", "job_failed", "attempt", "order_stop", "unique_window", "tally", "blocker", "step")
-FOLLOWING = NewJob[Any](Envelope("zombie"), "{}").as_json()
+CHILD = NewJob[Any](Envelope("zombie"), "{}")
+FOLLOWING = CHILD.as_json()
 
 Write = "Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]"
 
@@ -88,6 +97,7 @@ WRITES: dict[str, Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]] = {
     "save_step": _of_story(lambda worker, held: save_step(worker, held, AT, "1", beside=False)),
     "forget_failures": _of_story(lambda worker, held: forget_failures(worker, held, [FAILED_AT])),
     "take_message": _of_story(lambda worker, held: take_message(worker, held, AT, None, beside=False)),
+    "gather_jobs": _of_story(lambda worker, held: gather_jobs(worker, held, AT, [CHILD], beside=False)),
     "count_attempts_anew": _of_story(lambda worker, held: count_attempts_anew(worker, held, [COMMITTED])),
 }
 

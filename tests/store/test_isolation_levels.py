@@ -26,7 +26,7 @@ from holdfast._store.job import retry_job
 from holdfast._store.lease import Held, release_strays, report_progress
 from holdfast._store.limit import mend_limits
 from holdfast._store.search import cancel_job, replay_job, resume_order_key
-from holdfast._store.step import NewStep, count_attempts_anew, save_steps, take_message
+from holdfast._store.step import NewStep, count_attempts_anew, forget_failures, gather_jobs, save_steps, take_message
 from tests.kit.mutation import open_trap
 from tests.kit.workers import FAILED, Worker, drain, enqueue, expire_leases, job, number, statuses
 
@@ -317,6 +317,18 @@ def story(stage: Stage) -> Call:
     return lambda conn: run_sync(conn, take_message(stage.worker.id, held, ("m", None), None, beside=False))
 
 
+def gather(stage: Stage) -> Call:
+    story(stage)
+    held = Held(stage.running.id, stage.running.token)
+    return lambda conn: run_sync(conn, gather_jobs(stage.worker.id, held, ("g", None), [job()], beside=False))
+
+
+def forget(stage: Stage) -> Call:
+    story(stage)
+    held = Held(stage.running.id, stage.running.token)
+    return lambda conn: run_sync(conn, forget_failures(stage.worker.id, held, [("g", None)]))
+
+
 def send(stage: Stage) -> Call:
     story(stage)
     return lambda conn: conn.execute("SELECT holdfast.send_message(%s, 'm', '1')", [stage.running.id])
@@ -397,6 +409,8 @@ CASES: dict[str, list[Case]] = {
     ],
     "save_steps": [Case("right", save, send_one)],
     "take_message": [Case("right", story, send_one)],
+    "gather_jobs": [Case("right", gather, send_one)],
+    "forget_failures": [Case("right", forget, send_one)],
     "count_attempts_anew": [Case("right", count_anew, send_one)],
     "send_message": [Case("refused", send, look_and_suspend, strands=False)],
     "release_strays": [Case("right", release_head)],
@@ -461,6 +475,8 @@ PARTS = {
     "promote_limited",
     "pass_promotion",
     "hold_story",
+    "await_children",
+    "restore_steps",
     "mark_stories",
     "rouse_stories",
 }

@@ -44,9 +44,10 @@ class Crew:
     The worker dies at the statements with these numbers, before they run, or, if true, after.
     """
 
-    def __init__(self, url: str, kind: Kind[..., Any], crashes: Mapping[int, bool]) -> None:
+    def __init__(self, url: str, kind: Kind[..., Any], crashes: Mapping[int, bool], *, child: Kind[..., Any]) -> None:
+        """`child`: the kind of the jobs that the story gathers."""
         self.url = url
-        self.kind = kind
+        self.kinds = {kind.name: kind, child.name: child}
         self.statements: list[str] = []
         """The statements of all attempts, in their order."""
         self._crashes = crashes
@@ -60,16 +61,16 @@ class Crew:
     async def run(self) -> None:
         """Claim and run until the job has left; time passes at once, and the reaper comes at once."""
         with psycopg.connect(self.url, autocommit=True) as conn:
-            for _ in range(100):
-                worker = Worker(conn, self.kind.name)
+            for _ in range(200):
+                worker = Worker(conn, *self.kinds)
                 expire_leases(conn)
                 worker.reap(AT_ONCE)
                 conn.execute("UPDATE holdfast.step SET due = clock_timestamp() WHERE due > clock_timestamp()")
                 conn.execute("UPDATE holdfast.job SET available_at = now(), later = NULL WHERE status = 'pending'")
                 jobs = worker.claim(1)
                 if not jobs and not conn.execute("SELECT FROM holdfast.job").fetchall():
-                    dead = conn.execute("SELECT max(id) FROM holdfast.job_failed").fetchone()
-                    if conn.execute("SELECT FROM holdfast.job_history").fetchall() or dead is None:
+                    dead = conn.execute("SELECT max(id) FROM holdfast.job_failed WHERE kind = 'story'").fetchone()
+                    if conn.execute("SELECT FROM holdfast.job_history WHERE kind = 'story'").fetchall() or dead is None:
                         return
                     conn.execute("SELECT holdfast.replay_job(%s)", dead)
                 for job in jobs:
@@ -99,7 +100,7 @@ class Crew:
             session = Session(Links("", name="", timeout=0.0), row)
             recorder = Recorder(ask, row)
             completer = Completer(session, JsonCodec(), recorder)
-            attempt = self._attempt = Attempt(job, self.kind, Lease(), completer)
+            attempt = self._attempt = Attempt(job, self.kinds[job.kind], Lease(), completer)
             self._dead = False
             handlers = Handlers(codec=JsonCodec(), executors=None, middlewares=[], worker="", retry=AT_ONCE)  # type: ignore[arg-type]
             attempt.task = asyncio.create_task(handlers.outcome(attempt))  # type: ignore[arg-type]

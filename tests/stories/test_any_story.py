@@ -9,13 +9,13 @@ import psycopg
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import Fail, Holdfast, Job, Retry, Step
+from holdfast import ChainFailed, Fail, Holdfast, Job, Retry, Step
 from tests.stories.crashing import Crew
 
 if TYPE_CHECKING:
     from tests.kit.ledger import Ledger
 
-ACTS = ["step", "step_on", "sleep", "receive", "timeout", "caught", "pair", "dead letter"]
+ACTS = ["step", "step_on", "sleep", "receive", "timeout", "caught", "pair", "gather", "bad gather", "dead letter"]
 
 
 class World:
@@ -45,7 +45,7 @@ class World:
     def sees(self, name: str, value: object) -> None:
         self.seen.setdefault(name, set()).add(repr(value))
 
-    async def act(self, job: Job[None], n: int, act: str, message: Any) -> object:  # noqa: PLR0911 - one for each act
+    async def act(self, job: Job[None], n: int, act: str, message: Any, child: Any) -> object:  # noqa: PLR0911 - one for each act
         match act:
             case "step":
                 return await job.step(Step("step", key=n), self.call)
@@ -66,6 +66,13 @@ class World:
                     return str(exc)
             case "pair":
                 return await asyncio.gather(*[job.step(Step(f"pair {n}", key=m), self.call) for m in range(2)])
+            case "gather":
+                return await job.gather(Step("gather", key=n), child.new(n, False), child.new(n, False))
+            case "bad gather":
+                try:
+                    return await job.gather(Step("gather", key=n), child.new(n, True), child.new(n, False))
+                except ChainFailed as exc:
+                    return exc.error
             case _:
                 if n not in self.dead:
                     self.dead.add(n)
@@ -84,10 +91,16 @@ def test_any_story_with_any_crashes(ledger: Ledger, acts: list[str], crashes: di
     app, world = Holdfast(ledger.url), World(ledger.url)
     message = app.message("message", int)
 
+    @app.job("child", retry=Retry(max_attempts=1000))
+    async def child(n: int, fails: bool) -> int:
+        if fails:
+            raise Fail(f"child of {n}")
+        return await world.call()
+
     @app.job("story", retry=Retry(max_attempts=1000))
     async def story(job: Job[None]) -> str:
         for n, act in enumerate(acts):
-            world.sees(f"{act} {n}", await world.act(job, n, act, message))
+            world.sees(f"{act} {n}", await world.act(job, n, act, message, child))
         return "done"
 
     chain = ledger.enqueue_one(story.new())
@@ -98,8 +111,15 @@ def test_any_story_with_any_crashes(ledger: Ledger, acts: list[str], crashes: di
         ledger.do("SELECT holdfast.send_message(%s, 'message', '-1')", chain)  # the first wait takes one, too
     for _ in range(waits.count("timeout")):
         ledger.do("SELECT holdfast.send_message(%s, 'message', '-2')", chain)
-    asyncio.run(Crew(ledger.url, story, crashes).run())
-    assert ledger.value("SELECT result #>> '{}' FROM holdfast.job_history ORDER BY id DESC LIMIT 1") == "done"
+    asyncio.run(Crew(ledger.url, story, crashes, child=child).run())
+    assert (
+        ledger.value("SELECT result #>> '{}' FROM holdfast.job_history WHERE kind = 'story' ORDER BY id DESC LIMIT 1")
+        == "done"
+    )
     assert ledger.rows("SELECT n FROM entry ORDER BY n") == [(n,) for n, act in enumerate(acts) if act == "step_on"]
     assert {name for name, values in world.seen.items() if len(values) != 1} == set()
     assert ledger.value("SELECT (SELECT count(*) FROM holdfast.step) + (SELECT count(*) FROM holdfast.message)") == 0
+    # No child was enqueued twice, whatever the answers that were lost.
+    children = "SELECT id FROM holdfast.job_{} WHERE kind = 'child' AND chain_id IS NULL"
+    made = ledger.rows(f"{children.format('history')} UNION ALL {children.format('failed')}")
+    assert len(made) == 2 * sum(act.endswith("gather") for act in acts)

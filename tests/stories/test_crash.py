@@ -50,10 +50,14 @@ class Shop:
         return int(row[0])
 
 
-def story_of(app: Holdfast, shop: Shop) -> Any:
+def story_of(app: Holdfast, shop: Shop) -> tuple[Any, Any]:
     approval = app.message("approval", Charge)
 
-    @app.job("fulfil", retry=Retry(max_attempts=1000))
+    @app.job("label", retry=Retry(max_attempts=1000))
+    async def label(parcel: int) -> Charge:
+        return await shop.charge(parcel)
+
+    @app.job("story", retry=Retry(max_attempts=1000))
     async def fulfil(job: Job[None], order: int) -> str:
         shop.note("charge", await job.step("charge", shop.charge, order))
         async with await psycopg.AsyncConnection.connect(shop.database) as conn:
@@ -66,22 +70,23 @@ def story_of(app: Holdfast, shop: Shop) -> Any:
         await job.sleep("cool off", 3600)
         pair = await asyncio.gather(*[job.step(Step("part", key=n), shop.charge, n) for n in range(2)])
         shop.note("pair", pair)
+        shop.note("labels", await job.gather("labels", label.new(1), label.new(2)))
         shop.note("approval", await job.receive(approval))
         shop.note("none", await job.receive(approval, key=2, timeout=60))
         async with await psycopg.AsyncConnection.connect(shop.database) as conn:
             shop.note("book again", await job.step_on(conn, "book again", shop.book, "second"))
         return "done"
 
-    return fulfil
+    return fulfil, label
 
 
 async def run(app: Holdfast, ledger: Ledger, *, at: int | None, after: bool) -> tuple[Crew, Shop]:
     ledger.do("TRUNCATE entry, holdfast.job_history")
     shop = Shop(ledger.url)
-    kind = story_of(app, shop)
+    kind, child = story_of(app, shop)
     job = ledger.enqueue_one(kind.new(7))
     ledger.do("SELECT holdfast.send_message(%s, 'approval', '{\"id\": 5}')", job)
-    crew = Crew(ledger.url, kind, {} if at is None else {at: after})
+    crew = Crew(ledger.url, kind, {} if at is None else {at: after}, child=child)
     await crew.run()
     assert ledger.job(job)[:3] == ("completed", ledger.job(job).attempt, "done")
     return crew, shop
@@ -98,6 +103,7 @@ async def test_a_crash_at_every_statement(ledger: Ledger, after: bool) -> None:
         "save_step",
         "open_transactions",
         "take_message",
+        "gather_jobs",
         "finish",
     }
     for at in range(len(whole.statements)):
@@ -107,11 +113,11 @@ async def test_a_crash_at_every_statement(ledger: Ledger, after: bool) -> None:
         # Exactly once, whatever happened.
         assert ledger.rows("SELECT name FROM entry ORDER BY name") == [("first",), ("second",)], where
         # Every attempt saw the same results, except for a function whose record had not been written.
-        names = {"charge", "book", "branch", "fee", "pair", "approval", "none", "book again"}
+        names = {"charge", "book", "branch", "fee", "pair", "labels", "approval", "none", "book again"}
         assert shop.seen.keys() | {"branch"} == names, where
         assert {name: len(values) for name, values in shop.seen.items() if len(values) != 1} == {}, where
         # One function at most was called twice: the one whose record was under way; of a pair, both.
-        assert sum(shop.calls.values()) - 5 <= (2 if crew.statements[at] == "save_steps" else 1), where
+        assert sum(shop.calls.values()) - 7 <= (2 if crew.statements[at] == "save_steps" else 1), where
         assert (
             ledger.value("SELECT (SELECT count(*) FROM holdfast.step) + (SELECT count(*) FROM holdfast.message)") == 0
         )

@@ -109,6 +109,27 @@ def test_plain_handlers_on_a_sync_connection(app: Holdfast, database: str) -> No
         conn.rollback()
 
 
+async def test_a_story_stops_before_its_children_and_gathers_them(app: Holdfast, conn: Conn, kit: Testing) -> None:
+    @app.job("label")
+    async def label(parcel: int) -> str:
+        return f"label {parcel}"
+
+    @app.job("labels")
+    async def labels(job: Job[None]) -> list[str]:
+        return await job.gather("labels", label.new(1), label.new(2))
+
+    await app.enqueue(conn, labels.new())
+    await kit.run_until("labels")
+    assert [job.status for job in await kit.enqueued(label)] == ["pending", "pending"]
+    ran = await kit.drain()
+    assert [(one.kind, one.outcome) for one in ran] == [
+        ("label", "completed"),
+        ("label", "completed"),
+        ("labels", "completed"),
+    ]
+    assert [*ran][-1].result == ["label 1", "label 2"]
+
+
 async def test_plain_handlers_on_an_async_connection(app: Holdfast, conn: Conn, kit: Testing) -> None:
     shop = Shop(app)
     handle = await app.enqueue(conn, shop.fulfil_now.new(7))

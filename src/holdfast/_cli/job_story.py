@@ -124,11 +124,17 @@ def print_story(story: Story, database: str) -> None:
 
 
 def _reasons(job: dict[str, Any], waiting: WaitingRow, steps: Sequence[StepLine]) -> Iterator[str]:
-    waits = [step for step in steps if step.state == "waits" or (step.state == "sleep" and step.due == waiting.due_at)]
+    waits = [
+        step
+        for step in steps
+        if step.state in {"waits", "gathers"} or (step.state == "sleep" and step.due == waiting.due_at)
+    ]
     for step in waits:
         until = "" if step.due is None else f", at most until {table.text(step.due)}"
         if step.state == "sleep":
             yield f"It sleeps, {step.name!r}, since {table.text(step.at)}, until {table.text(step.due)}."
+        elif step.state == "gathers":
+            yield f"It waits for the jobs of {step.name!r} since {table.text(step.at)}."
         else:
             yield f"It waits for the message {step.name!r} since {table.text(step.at)}{until}."
     if waiting.due_at is not None and not waits:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache, partial
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast._model.duration import Duration
     from holdfast._model.message import Receivable
+    from holdfast._model.new_job import NewJob
 
 MOST_ATTEMPTS = 100
 UNKNOWN: Final = object()
@@ -74,10 +75,12 @@ class Steps(Protocol):
     async def step_on(self, conn: Any, step: Step, fn: Callable[..., Any], call: Callable[[], Any]) -> Any: ...
     async def sleep(self, step: Step, until: Duration | datetime) -> None: ...
     async def receive(self, message: Receivable[Any], key: str | int | None, timeout: Duration | None) -> Any: ...  # noqa: ASYNC109 - see Story
+    async def gather(self, step: Step, jobs: Sequence[NewJob[Any]]) -> list[Any]: ...
     def step_sync(self, step: Step, fn: Callable[..., Any], call: Callable[[], Any]) -> Any: ...
     def step_on_sync(self, conn: Any, step: Step, fn: Callable[..., Any], call: Callable[[], Any]) -> Any: ...
     def sleep_sync(self, step: Step, until: Duration | datetime) -> None: ...
     def receive_sync(self, message: Receivable[Any], key: str | int | None, timeout: Duration | None) -> Any: ...
+    def gather_sync(self, step: Step, jobs: Sequence[NewJob[Any]]) -> list[Any]: ...
 
 
 def returned_type(step: Step, fn: Callable[..., Any]) -> Any:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from holdfast._model.duration import Duration
     from holdfast._model.message import Receivable
+    from holdfast._model.new_job import NewJob
     from holdfast._model.step import Step, Steps
 
 A = TypeVar("A")
@@ -97,6 +98,14 @@ class Story:
         received: A | None = await self._steps.receive(message, key, timeout)
         return received
 
+    async def gather(self, name: str | Step, /, *jobs: NewJob[T]) -> list[T]:
+        """Enqueue jobs, suspend this one until their chains have ended, and return their results in the same order.
+
+        Raises ChainFailed, for the first of them that did not complete, once all have ended.
+        """
+        results: list[T] = await self._steps.gather(step_of(name), jobs)
+        return results
+
 
 class SyncStory:
     """The verbs of a story for plain handlers, as `job.sync`. See the same verb of `Job`."""
@@ -134,3 +143,8 @@ class SyncStory:
         """Return the oldest message of this sort, and suspend the job until it comes. See `Job.receive`."""
         received: A | None = self._steps.receive_sync(message, key, timeout)
         return received
+
+    def gather(self, name: str | Step, /, *jobs: NewJob[T]) -> list[T]:
+        """Enqueue jobs, suspend this one until they have ended, and return their results. See `Job.gather`."""
+        results: list[T] = self._steps.gather_sync(step_of(name), jobs)
+        return results

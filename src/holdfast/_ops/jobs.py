@@ -181,7 +181,7 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
         raise await _gone(transaction, f"job {job_id}", job_id)
     attempts = await transaction.run(list_attempts(job_id))
     replays = await transaction.run(list_replays(job_id))
-    blockers = (await transaction.run(read_blockers([job_id]))).get(job_id, [])
+    blockers = (await transaction.run(read_blockers([job_id], gathered=True))).get(job_id, [])
     holder = row.get("locked_by") or row.get("worker_id")
     worker = await transaction.run(read_worker(holder)) if holder else None
     served = None
@@ -259,7 +259,7 @@ async def read_graph(transaction: Transaction, chain_id: int, redaction: Redacti
     edges = [ChainEdge(source=job.id, target=job.next_id, kind="next") for job in jobs if job.next_id]
     edges += [ChainEdge(source=job.replay_of, target=job.id, kind="replay") for job in jobs if job.replay_of]
     complete = len(jobs) < MOST_NODES
-    for job_id, blockers in (await transaction.run(read_blockers(list(nodes)))).items():
+    for job_id, blockers in (await transaction.run(read_blockers(list(nodes), gathered=True))).items():
         complete = complete and len(blockers) <= _MOST_ANCESTORS
         for blocker in blockers[:_MOST_ANCESTORS]:
             for job in await transaction.run(read_chain(blocker.chain_id, limit=1)):

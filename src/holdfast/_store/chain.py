@@ -122,9 +122,12 @@ class Pass(NamedTuple):
     rows: int
 
 
-def read_blockers(jobs: Iterable[int]) -> Statement[dict[int, list[Blocker]]]:
-    """Return the blockers of each job that has any, in the order of its `after`."""
-    return statement("read_blockers", _by_job, jobs=number_array(jobs))
+def read_blockers(jobs: Iterable[int], *, gathered: bool = False) -> Statement[dict[int, list[Blocker]]]:
+    """Return the blockers of each job that has any, in the order of its `after`.
+
+    `gathered`: also the chains that it waits for as a story.
+    """
+    return statement("read_blockers", _by_job, jobs=number_array(jobs), gathered=gathered)
 
 
 def repair_blockers(*, since: int = 0, limit: int = 1000) -> Statement[Pass]:

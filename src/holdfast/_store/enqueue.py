@@ -58,7 +58,7 @@ def enqueue_jobs(jobs: Sequence[NewJob[Any]]) -> Statement[list[Handle[Any]]]:
         ]
 
     plain = all(job.envelope.plain for job in jobs)
-    return statement("enqueue_jobs", handles, jobs=_text(jobs), plain=plain).storing(InvalidJob)
+    return statement("enqueue_jobs", handles, jobs=jobs_text(jobs), plain=plain).storing(InvalidJob)
 
 
 def enqueue_group(jobs: Sequence[NewJob[Any]], last: NewJob[Any]) -> Statement[Handle[Any]]:
@@ -68,7 +68,7 @@ def enqueue_group(jobs: Sequence[NewJob[Any]], last: NewJob[Any]) -> Statement[H
     return statement(
         "enqueue_group",
         lambda rows: _handle(rows[0], last),
-        jobs=_text(jobs),
+        jobs=jobs_text(jobs),
         last=last.as_json(current_trace()),
         run_anyway=last.envelope.if_blocker_fails == "run",
     ).storing(InvalidJob)
@@ -79,6 +79,7 @@ def _handle(row: Row, job: NewJob[Any]) -> Handle[Any]:
     return Handle(job_id, chain_id, created, job.decode, job.encode)
 
 
-def _text(jobs: Sequence[NewJob[Any]]) -> str:
+def jobs_text(jobs: Sequence[NewJob[Any]]) -> str:
+    """Return the jobs as the text of a JSON array, as SQL takes them."""
     trace = current_trace()
     return f"[{','.join([job.as_json(trace) for job in jobs])}]"

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._model.errors import InvalidJob
 from holdfast._store.answer import Answer
+from holdfast._store.enqueue import jobs_text
 from holdfast._store.statement import Row, Statement, one, statement, text_array, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from holdfast._model.new_job import NewJob
     from holdfast._store.lease import Held
 
 At: TypeAlias = tuple[str, str | None]
 """Names a step within its story: its name, and its key."""
-State: TypeAlias = Literal["failed", "sleep", "waits", "received"]
+State: TypeAlias = Literal["failed", "sleep", "waits", "received", "gathers", "gathered"]
 Sent: TypeAlias = Literal["sent", "duplicate", "already_ended", "not_found"]
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -67,6 +69,26 @@ class Received(NamedTuple):
     due: datetime | None
 
 
+class Child(NamedTuple):
+    """How the chain of a job that a story gathered has ended."""
+
+    chain_id: int
+    status: str
+    result: str | None
+    """JSON text."""
+    error_code: str | None
+    error: str | None
+
+
+class Gathered(NamedTuple):
+    """The answer to a look at the jobs that a story gathers."""
+
+    answer: str
+    """`got`, `wait`, `busy`, or why the story is lost."""
+    children: list[Child]
+    """All of them, in their order, if `got`."""
+
+
 class Kept(NamedTuple):
     """The answer to a step in its handler's own transaction."""
 
@@ -81,8 +103,9 @@ class StepLine(Answer):
     at: datetime
     name: str
     key: str | None
-    state: Literal["done", "failed", "sleep", "waits", "received", "sent"]
-    """`sleep` until `due`; `waits` for a message, at most until `due`; `sent`: a message that waits for the story."""
+    state: Literal["done", "failed", "sleep", "waits", "received", "gathers", "gathered", "sent"]
+    """`sleep` until `due`; `waits` for a message, at most until `due`; `gathers`: waits for jobs that it has enqueued;
+    `sent`: a message that waits for the story."""
     due: datetime | None
 
 
@@ -190,6 +213,27 @@ def take_message(worker: int, held: Held, at: At, timeout: timedelta | None, *, 
         ms=None if timeout is None else timeout // _MILLISECOND,
         beside=beside or None,
     )
+
+
+def gather_jobs(worker: int, held: Held, at: At, jobs: Sequence[NewJob[Any]], *, beside: bool) -> Statement[Gathered]:
+    """Enqueue these jobs, unless an earlier call has, and return how their chains ended if all have."""
+    name, key = at
+    return statement(
+        "gather_jobs",
+        lambda rows: Gathered(rows[0][0], read_children(rows[0][1])),
+        worker=worker,
+        id=held.id,
+        token=held.token,
+        name=name,
+        key=key,
+        jobs=jobs_text(jobs),
+        beside=beside or None,
+    ).storing(InvalidJob)
+
+
+def read_children(ends: str | None) -> list[Child]:
+    """Return how the jobs of a gather ended, from its record."""
+    return [Child(*end) for _, *end in json.loads(ends or "[]")]
 
 
 def send_message(  # noqa: PLR0913 - one keyword per part of the address

@@ -60,7 +60,7 @@ class SuspendedStory(NamedTuple):
 
     step: str
     sleeps: timedelta | None
-    """How long it still sleeps; None: it waits for a message."""
+    """How long it still sleeps; None: it waits for a message, or for jobs."""
 
 
 def suspended_stories() -> Statement[list[SuspendedStory]]:

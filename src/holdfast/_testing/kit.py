@@ -169,9 +169,9 @@ class Testing:
 
     @_awaited
     async def run_until(self, step: str) -> None:
-        """Run the due jobs until a story waits for this message, or sleeps at this step. Earlier sleeps end at once.
+        """Run the due jobs until a story waits for this message, or sleeps or gathers jobs at this step.
 
-        Raises AssertionError if none does.
+        Earlier sleeps end at once. Raises AssertionError if none does.
         """
         await self._verbs.run_until(self._run, partial(self._verbs.staged, self._run, _IN_THREAD), step)
 
@@ -254,7 +254,7 @@ class SyncTesting:
 
     @_explained
     def run_until(self, step: str) -> None:
-        """Run the due jobs until a story waits for this message, or sleeps at this step. See `Testing.run_until`."""
+        """Run the due jobs until a story waits at this step or for this message. See `Testing.run_until`."""
 
         async def staged(work: Work[T]) -> T:
             return self._staged(work)
@@ -323,7 +323,7 @@ class KitVerbs:
 
     async def run_until(self, run: StageRun, staged: Callable[[Work[Drained]], Awaitable[Drained]], step: str) -> None:
         for _ in range(MOST):
-            await staged(_drain(MOST, LONGEST, None, raise_errors=True))
+            await staged(_drain_until(step))
             suspended = await run(suspended_stories())
             if any(story.step == step for story in suspended):
                 return
@@ -371,6 +371,10 @@ def _drain(
         return await stage.drain(limit=limit, seconds=_seconds(timeout), raise_errors=raise_errors, events=events)
 
     return drain
+
+
+def _drain_until(step: str) -> Work[Drained]:
+    return lambda stage: stage.drain(limit=MOST, seconds=_seconds(LONGEST), raise_errors=True, until=step)
 
 
 def _run_job(job: NewJob[Any] | Handle[Any], timeout: Duration, *, raise_errors: bool) -> Work[Ran]:

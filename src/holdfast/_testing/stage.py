@@ -39,7 +39,7 @@ from holdfast._store.finish import finish_jobs
 from holdfast._store.inspect import read_job
 from holdfast._store.lease import ClaimAnswer, claim_suspects, reap_jobs
 from holdfast._store.statement import Statement
-from holdfast._store.testing import catch_up, due_queues, lend_job, return_job
+from holdfast._store.testing import catch_up, due_queues, lend_job, return_job, suspended_stories
 from holdfast._store.worker import read_identity, register_worker, stop_worker
 from holdfast._testing.recording import Call, StageRecorder
 from holdfast._testing.results import Drained, Ran, error_of, ran_of
@@ -116,19 +116,30 @@ class Stage:
             await self._run(stop_worker(self._row.id, "stopped"))
 
     async def drain(
-        self, *, limit: int, seconds: float, raise_errors: bool, events: EventFeed | None = None
+        self,
+        *,
+        limit: int,
+        seconds: float,
+        raise_errors: bool,
+        events: EventFeed | None = None,
+        until: str | None = None,
     ) -> Drained:
-        """Run the due jobs and those they enqueue, until none is due; with `events`, also the jobs of events."""
-        until = time.monotonic() + seconds
+        """Run the due jobs and those they enqueue, until none is due; with `events`, also the jobs of events.
+
+        `until`: the step at which a story waits. Default: none.
+        """
+        end = time.monotonic() + seconds
         ran = await self._reap()
         while queues := await self._due_with(events):
             if len(ran) >= limit:
                 raise AssertionError(f"{limit} attempts were made and more is due: does a job enqueue itself for ever?")
-            if time.monotonic() >= until:
+            if time.monotonic() >= end:
                 raise AssertionError(f"{seconds:g} seconds have passed, {len(ran)} attempts were made, and more is due")
             if (job := await self._claim_one(queues)) is None:
                 break
-            ran.append(await self._attempt(job, until - time.monotonic(), raise_errors=raise_errors))
+            ran.append(await self._attempt(job, end - time.monotonic(), raise_errors=raise_errors))
+            if until is not None and any(story.step == until for story in await self._run(suspended_stories())):
+                break
         return Drained(tuple(ran))
 
     async def _due_with(self, events: EventFeed | None) -> list[str]:

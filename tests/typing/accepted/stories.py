@@ -67,6 +67,16 @@ bank = Bank()
 approval = app.message("approval", Approval)
 
 
+@app.job("label")
+async def label(parcel: int) -> Charge:
+    return Charge(str(parcel))
+
+
+@app.job("weigh")
+def weigh(parcel: int) -> int:
+    return parcel
+
+
 @app.job("order.fulfil", unique=Unique.by("order"))
 async def fulfil(job: Job[None], order: int, conn: str) -> str:
     charge = await job.step("charge", bank.charge, order, amount=3)
@@ -83,6 +93,8 @@ async def fulfil(job: Job[None], order: int, conn: str) -> str:
     sure = await job.receive(approval, key="again")
     assert_type(sure, Approval)
     takes_anything(await job.receive(approval, key=3))
+    assert_type(await job.gather("labels", *[label.new(n) for n in range(3)]), list[Charge])
+    assert_type(await job.gather(Step("mixed", key=1), label.new(1), weigh.new(1)), list[Charge | int])
     assert_type(await job.step("lambda", lambda: bank.fee(order)), int)
     assert_type(await job.step("async lambda", lambda: bank.charge(order)), Charge)
     assert_type(await job.step("partial", functools.partial(bank.charge, order), amount=2), Charge)
@@ -103,6 +115,7 @@ def fulfil_now(job: Job[None], order: int, conn: str) -> int:
     with Connection.connect(conn) as own:
         assert_type(job.sync.step_on(own, "book", book_now, order), int)
     job.sync.sleep("cool off", 60)
+    assert_type(job.sync.gather("weights", weigh.new(1)), list[int])
     assert_type(job.sync.receive(approval, timeout=60), Approval | None)
     assert_type(job.sync.receive(approval), Approval)
     return fee

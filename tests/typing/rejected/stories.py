@@ -43,6 +43,11 @@ def book_now(conn: Connection[TupleRow], order: int) -> int:
     return order
 
 
+@app.job("label")
+async def label(parcel: int) -> Charge:
+    return Charge(str(parcel))
+
+
 bank = Bank()
 approval = app.message("approval", Approval)
 topic = app.event("approved", Approval)
@@ -63,6 +68,12 @@ async def steps(job: Job[None], conn: AsyncConnection[TupleRow], sync: Connectio
     await job.step_on(sync, "book", book, 7)  # rejected
     await job.step_on(conn, "book", book_now, 7)  # rejected
     await job.sleep(5)  # rejected
+    await job.gather(label.new(1))  # rejected
+    await job.gather("labels", label)  # rejected
+    await job.gather("labels", [label.new(1)])  # rejected
+    await job.gather("labels", label.new(1), timeout=5)  # rejected
+    charges: list[int] = await job.gather("labels", label.new(1))  # rejected
+    print(charges)
 
 
 async def messages(job: Job[None], conn: AsyncConnection[TupleRow], story: Handle[str]) -> None:

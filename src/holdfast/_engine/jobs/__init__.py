@@ -25,7 +25,8 @@ In the order in which a job passes through them:
     processes.py  starts the processes ahead of the jobs, and replaces one that ends
     child.py      is one process: what its worker calls, and what runs in it
     steps.py      is the verbs of a story, for async and for plain handlers
-    journal.py    finds and records the steps of one attempt at a story, and suspends it
+    journal.py    finds and records the steps of one attempt at a story
+    suspension.py cancels the handler of a story once all its tasks wait
     recorder.py   records the steps of all stories together
     complete.py   completes a job in its handler's own transaction, and writes progress
     finish.py     writes outcomes in batches, and halves a batch that cannot be written

@@ -19,21 +19,24 @@ from holdfast._store.step import (
     NewStep,
     count_attempts_anew,
     forget_failures,
+    gather_jobs,
     load_steps,
+    read_children,
     take_message,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine, Iterator, Sequence
 
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.jobs.recorder import Recorder
     from holdfast._model.codec import JsonCodec
-    from holdfast._store.step import At, Kept, Recorded
+    from holdfast._model.new_job import NewJob
+    from holdfast._store.step import At, Child, Kept, Recorded
 
 T = TypeVar("T")
 
-# A story that waits without a limit is due then; a message makes it due before.
+# A story that waits without a limit is due then; a message makes it due before, and so do its children.
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 NO_FAILURES = (Reschedule, Busy, Retry.again, Aborted)
 """Exceptions of a function that are about the job or its attempt, and are not recorded."""
@@ -86,8 +89,6 @@ class Journal:
         """By task or thread: the transactions in which it has recorded steps."""
         self._uncounted = False
         """Whether a transaction of the handler recorded a step, after which attempts are not counted anew yet."""
-        self.due: datetime | None = None
-        """When the story goes on; None: it is not suspended."""
         self.progressed = False
         """Whether this attempt has recorded anything: attempts are counted from there on."""
 
@@ -173,16 +174,17 @@ class Journal:
         )
         if saved.answer != "kept":
             self.lost(saved.answer)
-        self._raises(running.at, exc, running.by)
+        self.raises(running.at, exc, running.by)
 
     def recall_failure(self, step: Step, found: Recorded, by: object) -> Exception:
         """Return the failure that was recorded."""
         fields: Any = self.codec.decode(found.result or "{}")
         exc = raised_again(fields)
-        self._raises(step.at, exc, by)
+        self.raises(step.at, exc, by)
         return exc
 
-    def _raises(self, at: At, exc: Exception, by: object) -> None:
+    def raises(self, at: At, exc: Exception, by: object) -> None:
+        """Note a recorded failure that the handler sees now."""
         self._failed.append(_FailedStep(at, exc, by, self._begun_by(by)))
 
     def _begun_by(self, by: object) -> int:
@@ -249,9 +251,27 @@ class Journal:
         self.progressed, self._uncounted = True, False
         return (received.due or NEVER) if received.answer == "wait" else None, received.payload
 
-    def suspend(self, due: datetime) -> None:
-        """Let the story go on then, or earlier if it is already to go on earlier."""
-        self.due = due if self.due is None else min(self.due, due)
+    async def gather(
+        self, step: Step, jobs: Sequence[NewJob[Any]], found: Recorded | None, by: object
+    ) -> list[Child] | None:
+        """Return how the chains of these jobs ended; None: the story waits for them."""
+        if found is not None and found.state == "gathered":
+            return read_children(found.result)
+        if found is not None and found.state != "gathers":
+            raise StoryChanged(f"step {step} gathers jobs, and was recorded as another verb")
+        with self.run_of(step, by) as running:
+            children = await self.finish(self._gather(step, jobs, running))
+        if found is None:  # a later look is no progress
+            self.progressed, self._uncounted = True, False
+        return children
+
+    async def _gather(self, step: Step, jobs: Sequence[NewJob[Any]], running: Running) -> list[Child] | None:
+        held, worker = self.attempt.held, self.recorder.worker
+        statement = gather_jobs(worker, held, step.at, jobs, beside=running.beside)
+        gathered = await self.recorder.ask(lambda: statement, lambda gathered: gathered.answer, self.attempt.signal)
+        if gathered.answer not in {"got", "wait"}:
+            self.lost(gathered.answer)
+        return gathered.children if gathered.answer == "got" else None
 
     async def finish(self, saving: Coroutine[Any, Any, T]) -> T:
         """Finish this before the attempt ends, even if the current task is cancelled."""

@@ -6,24 +6,26 @@ import asyncio
 import contextvars
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from functools import lru_cache, partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from holdfast._drivers import outside_transaction, run, run_sync
-from holdfast._engine.jobs.journal import NO_FAILURES, Journal, current
+from holdfast._engine.jobs.journal import NEVER, NO_FAILURES, Journal, current
+from holdfast._engine.jobs.suspension import Suspension
 from holdfast._engine.keeper import in_thread
 from holdfast._logs.failure import Failure, only_leaf
 from holdfast._model.codec import Result
 from holdfast._model.duration import LONGEST, as_timedelta
-from holdfast._model.errors import HoldfastError, InvalidStep, StoryChanged
+from holdfast._model.errors import ChainFailed, HoldfastError, InvalidStep, StoryChanged
 from holdfast._model.job import Failed, Rescheduled
 from holdfast._model.message import Message
+from holdfast._model.new_job import MOST_BLOCKERS, check_new_job
 from holdfast._model.option import check_time
 from holdfast._model.step import Step, is_async, returned_type
 from holdfast._store.step import save_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
     from datetime import timedelta
 
     from holdfast._engine.attempt import Attempt
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
     from holdfast._model.codec import JsonCodec
     from holdfast._model.duration import Duration
     from holdfast._model.message import Receivable
+    from holdfast._model.new_job import NewJob
     from holdfast._store.statement import Statement
-    from holdfast._store.step import Kept, Recorded
+    from holdfast._store.step import Child, Kept, Recorded
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 # Seconds before the function of a step is called again; doubled each time.
@@ -54,6 +58,19 @@ class Suspended(BaseException):
     """Unwinds a plain handler whose story is suspended. Not an Exception, so that `except Exception` lets it pass."""
 
 
+def _at_work(
+    verb: Callable[Concatenate[Steps, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Steps, P], Coroutine[Any, Any, T]]:
+    """Decorate an async verb so that its story is not suspended while it is at work."""
+
+    @wraps(verb)
+    async def call(self: Steps, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.suspension.at_work():
+            return await verb(self, *args, **kwargs)
+
+    return call
+
+
 class Steps:
     """The steps of one attempt. It is made at the first verb."""
 
@@ -61,8 +78,9 @@ class Steps:
         self.journal: Journal = Journal(attempt, recorder, codec)
         self._attempt = attempt
         self._loop = recorder.loop
-        self._parked: list[asyncio.Future[None]] = []
+        self.suspension = Suspension(attempt, recorder.loop)
 
+    @_at_work
     async def step(self, step: Step, fn: Callable[..., Any], call: Callable[[], Any]) -> Any:
         result = result_of(step, fn)
         if step.timeout is not None and not is_async(fn):
@@ -90,6 +108,7 @@ class Steps:
         await self.journal.save(running, text)
         return text
 
+    @_at_work
     async def step_on(self, conn: Any, step: Step, fn: Callable[..., Any], call: Callable[[], Any]) -> Any:
         if not is_async(fn):
             raise InvalidStep(f"step {step}: job.step_on takes an async function, and job.sync.step_on a plain one")
@@ -104,12 +123,14 @@ class Steps:
             self.journal.kept(await run(conn, self._kept(running, text)), running)
         return self._value(step, result, text)
 
+    @_at_work
     async def sleep(self, step: Step, until: Duration | datetime) -> None:
         span, by = _span(until), current()
         found = await self._reached(step, by)
         if (due := await self.journal.sleep(step, span, found, by)) is not None:
             await self._suspend(due, by)
 
+    @_at_work
     async def receive(self, message: Receivable[Any], key: str | int | None, timeout: Duration | None) -> Any:  # noqa: ASYNC109 - see Story
         step, span = _of_message(message, key, timeout)
         by = current()
@@ -119,12 +140,24 @@ class Steps:
             await self._suspend(due, by)
         return None if text is None else _received(message, text)
 
+    @_at_work
+    async def gather(self, step: Step, jobs: Sequence[NewJob[Any]]) -> list[Any]:
+        _check_gather(step, jobs)
+        by = current()
+        found = await self._reached(step, by)
+        if not jobs and found is None:
+            return []
+        await self._check_no_transaction(by)
+        if (children := await self.journal.gather(step, jobs, found, by)) is None:
+            await self._suspend(NEVER, by)
+        return self._results(step, jobs, children, by)
+
     async def _reached(self, step: Step, by: object) -> Recorded | None:
         _check_outside(step)
         if asyncio.get_running_loop() is not self._loop:
             raise InvalidStep(f"step {step}: call the verbs in the worker's event loop; a plain handler has job.sync")
-        if self.journal.due is not None:
-            await self._park()
+        if self.suspension.due is not None:
+            await self.suspension.park(self.suspension.due)
         return await self.journal.reach(step, by)
 
     async def _called(self, step: Step, running: Running, call: Callable[[], Any]) -> Any:
@@ -142,19 +175,9 @@ class Steps:
             await asyncio.sleep(_retry_pause(nth))
         return None
 
-    async def _suspend(self, due: datetime, by: object) -> None:
+    async def _suspend(self, due: datetime, by: object) -> NoReturn:
         await self._check_no_transaction(by)
-        self.journal.suspend(due)
-        await self._park()
-
-    async def _park(self) -> NoReturn:
-        """Cancel the handler, which every task group, scope and timeout can unwind, and wait for that."""
-        parked: asyncio.Future[None] = self._loop.create_future()
-        self._parked.append(parked)
-        if self._attempt.task is not None:
-            self._attempt.task.cancel()
-        await parked
-        raise asyncio.CancelledError
+        await self.suspension.park(due)
 
     async def _check_no_transaction(self, by: object) -> None:
         if await self.journal.in_transaction(by):
@@ -201,9 +224,20 @@ class Steps:
             self._suspend_sync(due, by)
         return None if text is None else _received(message, text)
 
+    def gather_sync(self, step: Step, jobs: Sequence[NewJob[Any]]) -> list[Any]:
+        _check_gather(step, jobs)
+        by = current()
+        found = self._reached_sync(step, by)
+        if not jobs and found is None:
+            return []
+        self._wait(self._check_no_transaction(by))
+        if (children := self._wait(self.journal.gather(step, jobs, found, by))) is None:
+            self._suspend_sync(NEVER, by)
+        return self._results(step, jobs, children, by)
+
     def _reached_sync(self, step: Step, by: object) -> Recorded | None:
         _check_outside(step)
-        if self.journal.due is not None:
+        if self.suspension.due is not None:
             raise Suspended
         return self._wait(self.journal.reach(step, by))
 
@@ -228,7 +262,7 @@ class Steps:
 
     def _suspend_sync(self, due: datetime, by: object) -> NoReturn:
         self._wait(self._check_no_transaction(by))
-        self.journal.suspend(due)
+        self.suspension.due = due
         raise Suspended
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -252,6 +286,23 @@ class Steps:
         if isinstance(only_leaf(exc), NO_FAILURES) or not self.journal.retry.retries(exc):
             return False
         return nth < step.attempts
+
+    def _results(self, step: Step, jobs: Sequence[NewJob[Any]], children: Sequence[Child], by: object) -> list[Any]:
+        """Return the results of children that have ended. Raises ChainFailed for the first that did not complete."""
+        if len(children) != len(jobs):
+            raise StoryChanged(f"step {step} gathers {len(jobs)} jobs, and was recorded with {len(children)}")
+        for chain_id, status, _, error_code, error in children:
+            if status != "completed":
+                failure = ChainFailed(chain_id, status, error_code, error)
+                self.journal.raises(step.at, failure, by)
+                raise failure
+        try:
+            return [
+                self.journal.codec.decode(child.result or "null") if job.decode is None else job.decode(child.result)
+                for job, child in zip(jobs, children, strict=True)
+            ]
+        except HoldfastError as exc:
+            raise InvalidStep(f"step {step}: the result of a job is not of its declared type: {exc}") from exc
 
     def _kept(self, running: Running, text: str) -> Statement[Kept]:
         worker = self.journal.recorder.worker
@@ -277,16 +328,16 @@ class Steps:
 
     async def end(self) -> None:
         """Wait until everything that has run is recorded, and end the tasks that the handler left behind."""
+        self.suspension.stop()
         await self.journal.drain()
-        for parked in self._parked:
-            parked.cancel()
+        self.suspension.end_tasks()
 
     async def outcome_of(self, exc: BaseException | None) -> Rescheduled | Failed | BaseException | None:
         """Return the outcome of a suspended attempt, or else the error to end it with.
 
         `exc`: what the handler raised; None: it returned.
         """
-        due, task = self.journal.due, self._attempt.task
+        due, task = self.suspension.due, self._attempt.task
         if due is not None:
             if exc is None:
                 return _SWALLOWED
@@ -359,6 +410,15 @@ def _of_message(
         raise InvalidStep("receive: expected a message, as app.message declares it")
     span = None if timeout is None else as_timedelta("timeout", timeout, limit=LONGEST)
     return Step(message.name, key=key), span
+
+
+def _check_gather(step: Step, jobs: Sequence[NewJob[Any]]) -> None:
+    for job in jobs:
+        check_new_job(job, "gather")
+    if step != Step(step.name, key=step.key):
+        raise InvalidStep(f"step {step}: a gather has no attempts, timeout or returns: they are those of its jobs")
+    if len(jobs) > MOST_BLOCKERS:
+        raise InvalidStep(f"step {step}: at most {MOST_BLOCKERS} jobs are gathered at once, got {len(jobs)}")
 
 
 def _received(message: Receivable[Any], text: str) -> Any:

@@ -75,7 +75,7 @@ SELECT b.job_id, b.end_id, b.chain_id, b.status::text,
     CASE WHEN b.end_id IS NULL THEN b.result WHEN b.nth = 1 THEN k.result END::text, coalesce(b.error_code, k.error_code), coalesce(b.error, k.error)
 FROM (
     SELECT b.*, row_number() OVER (PARTITION BY b.end_id ORDER BY b.job_id, b.ordinal) AS nth
-    FROM holdfast.blocker b WHERE b.job_id = ANY (%(jobs)s::bigint[])) AS b
+    FROM holdfast.blocker b WHERE b.job_id = ANY (%(jobs)s::bigint[]) AND (b.ordinal > 0 OR %(gathered)s)) AS b
     LEFT JOIN holdfast.kept_end k ON k.id = b.end_id
 ORDER BY b.job_id, b.ordinal
 

@@ -25,6 +25,10 @@ FROM pg_catalog.unnest(%(under)s::text[]::xid8[]) AS x (xid)
 SELECT answer, payload::text, due FROM holdfast.take_message(%(id)s, %(token)s, %(worker)s, %(name)s::text, %(key)s::text, %(ms)s::bigint,
     %(beside)s::boolean)
 
+-- name: gather_jobs
+SELECT answer, ends::text FROM holdfast.gather_jobs(%(id)s, %(token)s, %(worker)s, %(name)s::text, %(key)s::text, %(jobs)s::text,
+    %(beside)s::boolean)
+
 -- name: send_message
 SELECT holdfast.send_message(%(chain)s::bigint, %(name)s::text, %(payload)s::text::json, %(key)s::text, %(kind)s::text, %(unique_key)s::text)
 

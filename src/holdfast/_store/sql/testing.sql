@@ -50,7 +50,7 @@ FROM live, span WHERE j.id = live.id RETURNING j.id
 
 -- name: suspended_stories
 SELECT s.name, CASE s.state WHEN 'sleep' THEN s.due - clock_timestamp() END FROM holdfast.step s JOIN holdfast.job j ON j.id = s.job_id
-WHERE j.status = 'pending' AND (s.state = 'waits' OR s.state = 'sleep' AND s.due > clock_timestamp()) ORDER BY s.due LIMIT %(limit)s
+WHERE j.status IN ('pending', 'blocked') AND (s.state IN ('waits', 'gathers') OR s.state = 'sleep' AND s.due > clock_timestamp()) ORDER BY s.due LIMIT %(limit)s
 
 -- name: open_windows
 SELECT w.job_id, extract(epoch FROM w.ends_at - clock_timestamp())::double precision FROM holdfast.unique_window w

@@ -1,7 +1,7 @@
 -- Leases while a job runs: renewed, checked, and reported on. Each names (id, lock_token, locked_by).
 
 -- Why a claim is lost. `busy`: it is held, but another transaction has the row locked now.
--- Called by renew_leases, check_claims, settle_batch, save_steps, load_steps, hold_story and 3 more.
+-- Called by renew_leases, check_claims, settle_batch, save_steps, load_steps, hold_story and 4 more.
 CREATE FUNCTION holdfast.lost_reason(job_id bigint, token bigint, worker bigint) RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE

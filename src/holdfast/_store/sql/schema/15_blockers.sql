@@ -7,7 +7,7 @@
 CREATE TABLE holdfast.blocker (
     job_id     bigint NOT NULL,
     chain_id   bigint NOT NULL,
-    ordinal    integer NOT NULL,
+    ordinal    integer NOT NULL,                -- its place in what the job comes after, from 1; negative: its story gathers it
     status     holdfast.status,                 -- null: the chain lives, or the job is not released yet
     result     json,
     error_code text,
@@ -179,10 +179,13 @@ BEGIN
     UPDATE holdfast.job j SET
         blockers_left = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE THEN 0 ELSE j.blockers_left - c.ended END,
         blocker_failed = CASE WHEN c.failed THEN true ELSE j.blocker_failed END,
-        status = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE OR j.blockers_left = c.ended THEN 'pending' ELSE j.status END,
-        available_at = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE OR j.blockers_left = c.ended
+        -- A story may run, or wait for a limit, while the chains that it gathers end. One that also sleeps is pending.
+        status = CASE WHEN j.status = 'blocked' AND j.limit_key IS NULL
+            AND (c.failed AND j.run_anyway IS NOT TRUE OR j.blockers_left = c.ended) THEN 'pending' ELSE j.status END,
+        available_at = CASE WHEN j.status = 'pending' AND j.blockers_left = c.ended THEN least(j.available_at, clock_timestamp())
+            WHEN j.status = 'blocked' AND (c.failed AND j.run_anyway IS NOT TRUE OR j.blockers_left = c.ended)
             THEN greatest(j.available_at, clock_timestamp()) ELSE j.available_at END,
-        later = holdfast.is_later(j.available_at, NULL, clock_timestamp())
+        later = CASE WHEN j.status <> 'pending' OR j.blockers_left > c.ended THEN holdfast.is_later(j.available_at, NULL, clock_timestamp()) END
     FROM counted c WHERE j.id = ANY (waiters) AND j.id = c.job_id AND j.blockers_left > 0;
 END $$;
 
@@ -328,7 +331,7 @@ END $$;
 -- No job waits for a new job. One that continues a chain, is replayed or was replaced may have waiters, and must not wait for them. The jobs
 -- ahead of it, or those behind it, may be most of the table, but seldom both: so it looks a little way in each direction, and then further,
 -- until one of the two is known whole.
--- Called by enqueue_unique_jobs, check_following, replay_job.
+-- Called by enqueue_unique_jobs, check_following, replay_job, await_children.
 CREATE FUNCTION holdfast.refuse_cycles(jobs bigint[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -363,10 +366,11 @@ BEGIN
     END LOOP;
 END $$;
 
--- Jobs of this transaction, blocked with their count, wait for these chains. A chain is either kept alive or has ended: one that is seen in
--- neither state continued between two statements, and is searched for again.
--- Called by enqueue_unique_jobs, check_following, replay_job.
-CREATE FUNCTION holdfast.name_blockers(jobs bigint[], chains bigint[], ordinals integer[]) RETURNS void
+-- Jobs whose rows this transaction has locked, with their count, wait for these chains. A chain is either kept alive or has ended: one that
+-- is seen in neither state continued between two statements, and is searched for again. `known`: refuse a chain whose end is unknown;
+-- else it counts as cancelled.
+-- Called by enqueue_unique_jobs, check_following, replay_job, await_children.
+CREATE FUNCTION holdfast.name_blockers(jobs bigint[], chains bigint[], ordinals integer[], known boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     open bigint[] := ARRAY(SELECT DISTINCT c FROM unnest(chains) AS c);
@@ -382,10 +386,10 @@ BEGIN
         EXIT WHEN open = '{}';
         ends := ARRAY(SELECT e FROM holdfast.chain_ends(open) AS e);
         SELECT min(e.chain_id) INTO unknown FROM unnest(ends) AS e WHERE e.status IS NULL;
-        IF unknown IS NOT NULL THEN
+        IF known AND unknown IS NOT NULL THEN
             RAISE EXCEPTION 'there is no chain %: it was deleted, or ended too long ago', unknown USING ERRCODE = 'HF002';
         END IF;
-        PERFORM holdfast.update_waiters(jobs, ends);
+        PERFORM holdfast.update_waiters(ARRAY(SELECT DISTINCT j FROM unnest(jobs) AS j), ends);
         open := ARRAY(SELECT unnest(open) EXCEPT SELECT e.chain_id FROM unnest(ends) AS e);
         EXIT WHEN open = '{}';
     END LOOP;

@@ -69,7 +69,7 @@ BEGIN
     -- A cancelled job waits for no other chain.
     UPDATE holdfast.job SET cancel_requested_at = clock_timestamp(),
         available_at = CASE WHEN status = 'processing' THEN available_at ELSE clock_timestamp() END, later = NULL,
-        status = CASE WHEN blockers_left > 0 THEN 'pending' ELSE status END,
+        status = CASE WHEN blockers_left > 0 AND status = 'blocked' AND limit_key IS NULL THEN 'pending' ELSE status END,
         blockers_left = CASE WHEN blockers_left > 0 THEN 0 ELSE blockers_left END
     WHERE id = job_id;
     IF target.status = 'processing' THEN

@@ -2,7 +2,7 @@
 -- nothing has no row here, and `job.steps` is null. All of it leaves with the job, and stays with its ended row as its journal.
 
 -- The state of a recorded step, unless its function returned.
-CREATE TYPE holdfast.step_state AS ENUM ('failed', 'sleep', 'waits', 'received');
+CREATE TYPE holdfast.step_state AS ENUM ('failed', 'sleep', 'waits', 'received', 'gathers', 'gathered');
 
 CREATE TABLE holdfast.step (
     job_id bigint NOT NULL,
@@ -50,7 +50,7 @@ CREATE TYPE holdfast.new_step AS (
 
 -- Marks the rows of stories: their expiry is fulfilled, and the attempts of those that are recording something are counted from here on. Skips
 -- rows that another transaction has locked; returns the others.
--- Called by save_steps, hold_story.
+-- Called by save_steps, hold_story, gather_jobs.
 CREATE FUNCTION holdfast.mark_stories(stories bigint[], recording bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -175,9 +175,12 @@ BEGIN
 END $$;
 
 -- Forgets failures that ended an attempt, so that the next one calls the functions again. Returns `held`, `busy` or why the story is lost.
+-- Chains that it gathered are looked at again: one that failed may run again.
 -- Called by step.sql forget_failures.
 CREATE FUNCTION holdfast.forget_failures(story bigint, token bigint, worker bigint, names text[], keys text[]) RETURNS text
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    gathered json[];
 BEGIN
     PERFORM FROM holdfast.job j WHERE j.id = story AND j.lock_token = token AND j.locked_by = worker FOR SHARE SKIP LOCKED;
     IF NOT FOUND THEN
@@ -185,6 +188,14 @@ BEGIN
     END IF;
     DELETE FROM holdfast.step s USING unnest(names, keys) AS f (name, key)
     WHERE s.job_id = story AND s.state = 'failed' AND s.name = f.name AND s.key IS NOT DISTINCT FROM f.key;
+    WITH again AS (
+        UPDATE holdfast.step s SET state = 'gathers' FROM unnest(names, keys) AS f (name, key)
+        WHERE s.job_id = story AND s.state = 'gathered' AND s.name = f.name AND s.key IS NOT DISTINCT FROM f.key RETURNING s.result)
+    SELECT array_agg(a.result) INTO gathered FROM again a;
+    IF gathered IS NOT NULL THEN
+        PERFORM FROM holdfast.job j WHERE j.id = story FOR NO KEY UPDATE NOWAIT;
+        PERFORM holdfast.await_children(story, g) FROM unnest(gathered) AS g;
+    END IF;
     RETURN 'held';
 END $$;
 
@@ -244,6 +255,61 @@ BEGIN
     END IF;
 END $$;
 
+-- Lets a story wait for chains: `children` is [[ordinal, chain], …], or the same with their ends. This transaction has locked its row.
+-- Called by forget_failures, gather_jobs, restore_steps.
+CREATE FUNCTION holdfast.await_children(story bigint, children json) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+BEGIN
+    UPDATE holdfast.job j SET blockers_left = greatest(j.blockers_left, 0) + json_array_length(children), run_anyway = true WHERE j.id = story;
+    PERFORM holdfast.name_blockers(array_agg(story), array_agg((c ->> 1)::bigint), array_agg((c ->> 0)::integer), false)
+    FROM json_array_elements(children) AS c;
+    PERFORM holdfast.refuse_cycles(ARRAY[story]);
+END $$;
+
+-- Enqueues the children of a gather at its first call, and looks whether all have ended: `got`, and in `ends`, by ordinal,
+-- [ordinal, chain, status, result, error_code, error]; else `wait`. `busy`, or why the story is lost. `jobs` as in enqueue_jobs. It waits for
+-- no lock longer than 100 ms: then it is `busy`.
+-- Called by step.sql gather_jobs.
+CREATE FUNCTION holdfast.gather_jobs(story bigint, token bigint, worker bigint, name text, key text, jobs text, beside boolean,
+        OUT answer text, OUT ends json)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    place tid;
+    children json;
+    ordinals integer[];
+    lowest integer;
+BEGIN
+    PERFORM FROM holdfast.job j WHERE j.id = story AND j.lock_token = token AND j.locked_by = worker FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        answer := holdfast.lost_reason(story, token, worker);
+        RETURN;
+    END IF;
+    SELECT s.ctid, s.result INTO place, children FROM holdfast.step s
+    WHERE s.job_id = story AND s.name = gather_jobs.name AND s.key IS NOT DISTINCT FROM gather_jobs.key;
+    IF place IS NULL THEN
+        PERFORM holdfast.mark_stories(ARRAY[story], ARRAY[story]);
+        SELECT least(min(b.ordinal), 0) INTO lowest FROM holdfast.blocker b WHERE b.job_id = story;
+        SELECT json_agg(json_build_array(lowest - e.place, e.chain_id) ORDER BY e.place) INTO children
+        FROM holdfast.enqueue_jobs(jobs) WITH ORDINALITY AS e (id, chain_id, created, place);
+        PERFORM holdfast.await_children(story, children);
+        INSERT INTO holdfast.step (job_id, at, state, beside, name, key, result)
+        VALUES (story, clock_timestamp(), 'gathers', beside, gather_jobs.name, gather_jobs.key, children) RETURNING ctid INTO place;
+    END IF;
+    ordinals := ARRAY(SELECT (c ->> 0)::integer FROM json_array_elements(children) AS c);
+    answer := 'wait';
+    IF NOT EXISTS (SELECT FROM holdfast.blocker b WHERE b.job_id = story AND b.ordinal = ANY (ordinals) AND b.status IS NULL) THEN
+        answer := 'got';
+        WITH ended AS (
+            DELETE FROM holdfast.blocker b WHERE b.job_id = story AND b.ordinal = ANY (ordinals) RETURNING b.*)
+        SELECT json_agg(json_build_array(e.ordinal, e.chain_id, e.status,
+            coalesce(e.result, k.result)::text, coalesce(e.error_code, k.error_code), coalesce(e.error, k.error)) ORDER BY e.ordinal DESC)
+        INTO ends FROM ended e LEFT JOIN holdfast.kept_end k ON k.id = e.end_id;
+        UPDATE holdfast.step s SET state = 'gathered', at = clock_timestamp(), result = ends WHERE s.ctid = place;
+    END IF;
+EXCEPTION WHEN lock_not_available THEN
+    answer := 'busy';
+END $$;
+
 -- Sends a message to the live job of a chain, or to the live job with this unique key: `sent`, `duplicate` (its key was sent before),
 -- `already_ended` or `not_found`. The lock excludes the end of an attempt: a story that suspends meanwhile looks again once the sender has
 -- committed. Renewals pass.
@@ -293,25 +359,32 @@ BEGIN
         -- The message leaves with its job, also if that never becomes a story. Until the sender commits, no renewal succeeds.
         UPDATE holdfast.job j SET steps = true WHERE j.id = story.id AND j.steps IS NULL;
     END IF;
-    IF story.status = 'pending' AND EXISTS (
+    IF story.status IN ('pending', 'blocked') AND EXISTS (
         SELECT FROM holdfast.step s WHERE s.job_id = story.id AND s.state = 'waits' AND s.name = send_message.name)
     THEN
-        UPDATE holdfast.job j SET available_at = clock_timestamp(), later = NULL
-        WHERE j.id = story.id AND j.status = 'pending' AND j.available_at > clock_timestamp();
+        UPDATE holdfast.job j SET status = 'pending', available_at = clock_timestamp(), later = NULL
+        WHERE j.id = story.id AND (j.status = 'pending' AND j.available_at > clock_timestamp()
+            OR j.status = 'blocked' AND j.blockers_left > 0 AND j.limit_key IS NULL);
         PERFORM holdfast.wake_sleepers(ARRAY[story.queue], ARRAY[story.kind]);
     END IF;
     RETURN 'sent';
 END $$;
 
--- For stories that were suspended, whose rows this transaction has locked: those for which a message has arrived since they looked are due at
--- once. A new statement, so that it sees what the sender has committed before the lock could be taken.
+-- For stories that were suspended, whose rows this transaction has locked: those for which a message has arrived since they looked, or whose
+-- children have all ended, are due at once. A new statement, so that it sees what the sender has committed before the lock could be taken.
+-- Others that only wait for children are blocked.
 -- Called by settle_batch.
 CREATE FUNCTION holdfast.rouse_stories(stories bigint[]) RETURNS void
     LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
-    UPDATE holdfast.job j SET available_at = clock_timestamp(), later = NULL
-    WHERE j.id = ANY (stories) AND j.status = 'pending' AND EXISTS (
-        SELECT FROM holdfast.step s JOIN holdfast.message m ON m.job_id = s.job_id AND m.name = s.name
-        WHERE s.job_id = j.id AND s.state = 'waits' AND m.taken IS NULL)
+    -- For its children a story is roused once: code that has changed may never ask for them.
+    UPDATE holdfast.job j SET available_at = clock_timestamp(), later = NULL,
+        blockers_left = CASE WHEN j.blockers_left = 0 THEN -1 ELSE j.blockers_left END
+    WHERE j.id = ANY (stories) AND j.status = 'pending' AND (EXISTS (
+            SELECT FROM holdfast.step s JOIN holdfast.message m ON m.job_id = s.job_id AND m.name = s.name
+            WHERE s.job_id = j.id AND s.state = 'waits' AND m.taken IS NULL)
+        OR j.blockers_left = 0 AND EXISTS (SELECT FROM holdfast.step s WHERE s.job_id = j.id AND s.state = 'gathers'));
+    UPDATE holdfast.job j SET status = 'blocked', available_at = clock_timestamp(), later = NULL
+    WHERE j.id = ANY (stories) AND j.status = 'pending' AND j.blockers_left > 0 AND j.available_at >= '9999-01-01Z'
 $$;
 
 -- The steps and messages of a story, as the journal in its ended row: an array in the order of time. STABLE: the rows are deleted later.
@@ -347,5 +420,7 @@ CREATE FUNCTION holdfast.restore_steps(story bigint, journal json) RETURNS void
     INSERT INTO holdfast.message (job_id, sent_at, taken, name, key, payload)
     SELECT story, e.at, e.taken, e.message, e.key, e.result
     FROM json_to_recordset(journal) AS e (at timestamptz, taken boolean, message text, key text, result json)
-    WHERE e.message IS NOT NULL
+    WHERE e.message IS NOT NULL;
+    SELECT holdfast.await_children(story, e.result) FROM json_to_recordset(journal) AS e (state holdfast.step_state, result json)
+    WHERE e.state = 'gathers'
 $$;
