@@ -45,7 +45,7 @@ class World:
     def sees(self, name: str, value: object) -> None:
         self.seen.setdefault(name, set()).add(repr(value))
 
-    async def act(self, job: Job[None], n: int, act: str, message: Any, child: Any) -> object:  # noqa: PLR0911 - one for each act
+    async def act(self, job: Job[None], n: int, act: str, message: Any, child: Any) -> object:  # noqa: PLR0911, PLR0912
         match act:
             case "step":
                 return await job.step(Step("step", key=n), self.call)
