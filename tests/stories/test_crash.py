@@ -54,8 +54,8 @@ def story_of(app: Holdfast, shop: Shop) -> tuple[Any, Any]:
     approval = app.message("approval", Charge)
 
     @app.job("label", retry=Retry(max_attempts=1000))
-    async def label(parcel: int) -> Charge:
-        return await shop.charge(parcel)
+    async def label(box: int) -> Charge:
+        return await shop.charge(box)
 
     @app.job("story", retry=Retry(max_attempts=1000))
     async def fulfil(job: Job[None], order: int) -> str:

@@ -37,7 +37,7 @@ LEFT = (
 
 @dataclass
 class Label:
-    parcel: int
+    box: int
 
 
 class Shop:
@@ -49,17 +49,17 @@ class Shop:
         self.broken: set[int] = set()
 
         @app.job("label", retry=ONCE)
-        async def label(parcel: int) -> Label:
-            self.printed.append(parcel)
-            if parcel in self.broken:
-                raise Fail(f"parcel {parcel} is broken", code="broken")
-            return Label(parcel)
+        async def label(box: int) -> Label:
+            self.printed.append(box)
+            if box in self.broken:
+                raise Fail(f"box {box} is broken", code="broken")
+            return Label(box)
 
         @app.job("fulfil", retry=Retry(max_attempts=2, base=ms(0), jitter=ms(0)))
-        async def fulfil(job: Job[None], parcels: list[int]) -> list[int]:
+        async def fulfil(job: Job[None], boxes: list[int]) -> list[int]:
             self.runs.append(job.attempt)
-            labels = await job.gather("labels", *[label.new(parcel) for parcel in parcels])
-            return [label.parcel for label in labels]
+            labels = await job.gather("labels", *[label.new(box) for box in boxes])
+            return [label.box for label in labels]
 
         self.label = label
         self.fulfil = fulfil
@@ -92,7 +92,7 @@ async def test_a_plain_handler_gathers_and_none_is_nothing(app: Holdfast, ledger
         return job.sync.gather("labels", shop.label.new(1), shop.label.new(2)), job.sync.gather(Step("none", key=1))
 
     story = ledger.enqueue_one(now.new())
-    assert (await ended(app, ledger, story)).result == [[{"parcel": 1}, {"parcel": 2}], []]
+    assert (await ended(app, ledger, story)).result == [[{"box": 1}, {"box": 2}], []]
 
 
 async def test_a_failed_child_gives_its_error_to_the_handler(app: Holdfast, ledger: Ledger) -> None:
@@ -104,7 +104,7 @@ async def test_a_failed_child_gives_its_error_to_the_handler(app: Holdfast, ledg
     @app.job("careful", retry=AT_ONCE)
     async def careful(job: Job[None]) -> str:
         try:
-            await job.gather("labels", *[shop.label.new(parcel) for parcel in range(4)])
+            await job.gather("labels", *[shop.label.new(box) for box in range(4)])
         except ChainFailed as exc:
             seen.append(exc)
             await job.step("mail", mail)
@@ -120,7 +120,7 @@ async def test_a_failed_child_gives_its_error_to_the_handler(app: Holdfast, ledg
     assert (await ended(app, ledger, story)).result == "one is broken"
     assert set(shop.printed) == {0, 1, 2, 3}
     assert [(str(exc), exc.status, exc.error_code) for exc in seen] == [
-        (f"chain {seen[0].chain_id} failed (broken: parcel 2 is broken)", "failed", "broken")
+        (f"chain {seen[0].chain_id} failed (broken: box 2 is broken)", "failed", "broken")
     ] * 2
 
 
@@ -130,7 +130,7 @@ async def test_a_story_that_failed_of_a_child_continues_once_both_were_retried(a
     story = ledger.enqueue_one(shop.fulfil.new([1, 2]))
     found = await ended(app, ledger, story)
     assert found[:2] == ("failed", 2)
-    assert "parcel 2 is broken" in str(found.error)
+    assert "box 2 is broken" in str(found.error)
     assert shop.printed.count(2) == 1  # another attempt of the story runs no child again
     [(child,)] = ledger.rows("SELECT id FROM holdfast.job_failed WHERE kind = 'label'")
     [(again,)] = ledger.rows("SELECT holdfast.replay_job(%s)", story)
@@ -148,7 +148,7 @@ async def test_a_story_that_failed_of_a_child_continues_once_both_were_retried(a
     [
         ("SELECT holdfast.cancel_job(%s)", "cancelled"),
         ("SELECT holdfast.delete_job(%s)", "deleted"),
-        ("SELECT holdfast.complete_chain(%s, '{\"parcel\": 9}')", None),
+        ("SELECT holdfast.complete_chain(%s, '{\"box\": 9}')", None),
         ("SELECT holdfast.complete_chain(%s, '\"nothing\"')", "InvalidStep"),
     ],
 )
@@ -157,7 +157,7 @@ async def test_a_child_that_ends_from_outside(app: Holdfast, ledger: Ledger, end
 
     @app.job("later", retry=ONCE)
     async def later(job: Job[None]) -> int:
-        return (await job.gather("labels", shop.label.new(1).options(delay=3600)))[0].parcel
+        return (await job.gather("labels", shop.label.new(1).options(delay=3600)))[0].box
 
     story = ledger.enqueue_one(later.new())
     async with app.worker(**QUICK):
@@ -206,7 +206,7 @@ async def test_a_gather_beside_a_sleep_and_a_message(app: Holdfast, ledger: Ledg
         async def gathers() -> str:
             (label,) = await job.gather("labels", shop.label.new(1).options(delay=3600))
             order.append("gathered")
-            return str(label.parcel)
+            return str(label.box)
 
         async def receives() -> str:
             answer = await job.receive(approval)
@@ -259,14 +259,14 @@ async def test_a_suspended_story_frees_its_places_in_limits(app: Holdfast, ledge
     printed: list[int] = []
 
     @app.job("limited", limits=[limit])
-    async def limited(parcel: int) -> int:
-        printed.append(parcel)
-        return parcel
+    async def limited(box: int) -> int:
+        printed.append(box)
+        return box
 
     @app.job("story", limits=[limit])
     async def story(job: Job[None]) -> list[int]:
         await job.sleep("nap", ms(100))
-        return await job.gather("labels", *[limited.new(parcel) for parcel in range(3)])
+        return await job.gather("labels", *[limited.new(box) for box in range(3)])
 
     made = ledger.enqueue(story.new(), story.new())
     assert (await ended(app, ledger, *made)).result == [0, 1, 2]
@@ -275,12 +275,12 @@ async def test_a_suspended_story_frees_its_places_in_limits(app: Holdfast, ledge
 
 async def test_other_code_that_gathers_another_number_is_refused(app: Holdfast, ledger: Ledger) -> None:
     shop = Shop(app)
-    parcels = [1, 2]
+    boxes = [1, 2]
 
     @app.job("changing", retry=ONCE)
     async def changing(job: Job[None]) -> None:
-        given, parcels[:] = parcels[:], [1]
-        await job.gather("labels", *[shop.label.new(parcel) for parcel in given])
+        given, boxes[:] = boxes[:], [1]
+        await job.gather("labels", *[shop.label.new(box) for box in given])
 
     found = await ended(app, ledger, ledger.enqueue_one(changing.new()))
     assert "gathers 1 jobs, and was recorded with 2" in str(found.error)

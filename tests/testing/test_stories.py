@@ -111,8 +111,8 @@ def test_plain_handlers_on_a_sync_connection(app: Holdfast, database: str) -> No
 
 async def test_a_story_stops_before_its_children_and_gathers_them(app: Holdfast, conn: Conn, kit: Testing) -> None:
     @app.job("label")
-    async def label(parcel: int) -> str:
-        return f"label {parcel}"
+    async def label(box: int) -> str:
+        return f"label {box}"
 
     @app.job("labels")
     async def labels(job: Job[None]) -> list[str]:

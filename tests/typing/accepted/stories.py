@@ -68,13 +68,13 @@ approval = app.message("approval", Approval)
 
 
 @app.job("label")
-async def label(parcel: int) -> Charge:
-    return Charge(str(parcel))
+async def label(box: int) -> Charge:
+    return Charge(str(box))
 
 
 @app.job("weigh")
-def weigh(parcel: int) -> int:
-    return parcel
+def weigh(box: int) -> int:
+    return box
 
 
 @app.job("order.fulfil", unique=Unique.by("order"))

@@ -44,8 +44,8 @@ def book_now(conn: Connection[TupleRow], order: int) -> int:
 
 
 @app.job("label")
-async def label(parcel: int) -> Charge:
-    return Charge(str(parcel))
+async def label(box: int) -> Charge:
+    return Charge(str(box))
 
 
 bank = Bank()

@@ -42,7 +42,7 @@ CREATE TABLE holdfast.job (
     last_error_code     text,
     last_error          text,
     -- Null in every job that has nothing to do with other chains: such a job does not pay for them.
-    blockers_left       integer,                -- chains that it waits for; null: it never named any; -1: they ended, and its story was told
+    blockers_left       integer,                -- chains that it waits for; null: it never named any; -1: they ended, and its story was made due
     blocker_failed      boolean,                -- one of them did not complete
     run_anyway          boolean,                -- true: then it runs all the same, and can read how they ended
     awaited             boolean,                -- true: some job names this chain as a blocker
