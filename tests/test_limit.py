@@ -16,6 +16,10 @@ class Row(TypedDict):
     account: int
 
 
+class Entry(TypedDict):
+    account: str
+
+
 @pytest.fixture
 def app() -> Holdfast:
     return Holdfast("postgresql://nowhere/x")
@@ -121,3 +125,30 @@ def test_what_is_declared_is_checked_there(app: Holdfast) -> None:
 @pytest.mark.parametrize("rate", ["10/s", "100/min", "1000/h", "5000/day", "3/5s", "7/90min"])
 def test_a_rate_is_read_and_written(rate: str) -> None:
     assert rate_text(*parsed_rate(rate)) == rate
+
+
+def test_a_kind_names_the_argument_of_its_tenant(app: Holdfast) -> None:
+    @app.job("import", tenant="account")
+    async def import_(account: int | None, row: int = 0) -> None: ...
+
+    @app.batch("rows", tenant="account")
+    async def rows(items: list[Item[Entry]]) -> None: ...
+
+    elsewhere = app.declare("elsewhere", Entry, tenant="account")
+    assert json.loads(import_.new(7).as_json())["tenant"] == "7"
+    assert json.loads(import_.new(7).options(priority=1).as_json())["tenant"] == "7"
+    assert "tenant" not in json.loads(import_.new(None).as_json())
+    assert json.loads(rows.new(Entry(account="acme")).as_json())["tenant"] == "acme"
+    assert json.loads(elsewhere.new(Entry(account="")).as_json())["tenant"] == '""'
+    assert json.loads(rows.new(Entry(account="x" * 501)).as_json())["tenant"].startswith("sha256 ")
+
+
+def test_a_tenant_is_the_name_of_an_argument(app: Holdfast) -> None:
+    def declare(tenant: Any) -> None:
+        @app.job("mail", tenant=tenant)
+        async def mail(to: str) -> None: ...
+
+    with pytest.raises(InvalidJob, match="mail: tenant='account': there is no such parameter: its parameters are to"):
+        declare("account")
+    with pytest.raises(TypeError, match="tenant: write tenant=the name of an argument"):
+        declare(7)

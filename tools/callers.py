@@ -19,7 +19,17 @@ if TYPE_CHECKING:
 SQL = Path(__file__).parents[1] / "src/holdfast/_store/sql"
 SCHEMA = SQL / "schema"
 # Functions that applications call by SQL: see docs/reference/sql.md.
-FOR_USERS = {"enqueue", "publish", "receive", "complete_chain", "cancel_job", "get_job", "replay_job", "delete_chains"}
+FOR_USERS = {
+    "enqueue",
+    "publish",
+    "receive",
+    "complete_chain",
+    "cancel_job",
+    "get_job",
+    "replay_job",
+    "delete_chains",
+    "set_weight",
+}
 MOST = 6
 
 _FUNCTION = re.compile(r"CREATE FUNCTION holdfast\.(\w+)\(")

@@ -79,7 +79,9 @@ class Worker:
 
     def learn(self, claim: Claim, reach: float) -> float:
         """Return how long to wait before the next claim, in seconds."""
-        self.floors.advance(claim.jobs, reach=reach, took=claim.looking, begins=claim.begins, promoted=claim.promoted)
+        self.floors.advance(
+            claim.jobs, reach=reach, took=claim.looking, begins=claim.begins, turns=claim.turns, promoted=claim.promoted
+        )
         return self.windows.learn(claim)
 
     def finish(self, jobs: Sequence[ClaimedJob]) -> None:

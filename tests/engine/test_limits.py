@@ -46,6 +46,23 @@ async def test_two_workers_keep_one_limit(app: Holdfast, ledger: Ledger, connect
     assert mend(connect()) == 0
 
 
+async def test_two_workers_let_tenants_take_turns(app: Holdfast, ledger: Ledger) -> None:
+    """Ten jobs beside a backlog of five hundred start in the first rounds, and one wakes an idle worker."""
+    order: list[str] = []
+
+    @app.job("row", tenant="account")
+    async def row(job: Job[None], account: str) -> None:
+        order.append(account)
+
+    ledger.enqueue(*[row.new("big") for _ in range(500)], *[row.new(f"t{n % 5}") for n in range(10)])
+    async with app.worker(concurrency=4), app.worker(concurrency=4, poll_interval=60):
+        await until(lambda: ledger.completed() == 510)
+        ledger.enqueue(row.new("late"))
+        await until(lambda: ledger.completed() == 511)
+    assert max(place for place, account in enumerate(order[:510]) if account != "big") < 400
+    assert order[-1] == "late"
+
+
 async def test_jobs_wake_an_idle_worker_one_after_the_other(app: Holdfast, ledger: Ledger) -> None:
     """An ending promotes the next job and wakes a worker for it, which need not poll."""
 

@@ -446,7 +446,7 @@ def test_what_a_job_waits_for(worker: Worker) -> None:
     assert (line.running, line.waiting, line.parameters) == (2, 4, ["customer"])
 
 
-def test_jobs_without_limits_pay_nothing(worker: Worker) -> None:
+def test_jobs_without_limits_and_tenants_pay_nothing(worker: Worker) -> None:
     conn = worker.conn
     conn.execute("SET track_functions = 'pl'")
     with conn.transaction():
@@ -456,13 +456,14 @@ def test_jobs_without_limits_pay_nothing(worker: Worker) -> None:
         worker.end(worker.claim())
         called = conn.execute(
             "SELECT funcname FROM pg_stat_xact_user_functions "
-            "WHERE funcname LIKE '%limit%' OR funcname IN ('take_keyed', 'pass_promotion')"
+            "WHERE funcname LIKE '%limit%' OR funcname LIKE '%turn%' OR funcname IN ('take_keyed', 'pass_promotion')"
         ).fetchall()
         looked = conn.execute(
             "SELECT relname FROM pg_stat_xact_user_tables "
-            "WHERE relname LIKE 'limit%' AND (seq_scan > 0 OR idx_scan > 0)"
+            "WHERE (relname LIKE 'limit%' OR relname = 'tenant') AND (seq_scan > 0 OR idx_scan > 0)"
         ).fetchall()
     assert called == []
     assert looked == []
-    # Nothing was ever written to the index: it has its first page alone.
-    assert number(conn, "SELECT pg_relation_size('holdfast.job_limit') = current_setting('block_size')::int")
+    # Nothing was ever written to the indexes: they have their first page alone.
+    for index in ("job_limit", "job_tenant"):
+        assert number(conn, f"SELECT pg_relation_size('holdfast.{index}') = current_setting('block_size')::int")

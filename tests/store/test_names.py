@@ -22,6 +22,7 @@ DEFINERS = {
     "publish": "a producer may publish and touch no table",
     "publish_events": "a producer may publish and touch no table",
     "send_message": "a producer may send to a story and touch no table",
+    "set_weight": "a producer may set the weight of a tenant and touch no table",
     "receive": "a consumer may use the inbox and touch no table",
     "ensure_partitions": "only the owner of a table adds partitions to it",
     "drop_partition": "only the owner of a table drops partitions of it",

@@ -36,9 +36,9 @@ LIVE = (
     "schedule sleeper step subscription sweep watcher worker"
 )
 PAGES = "access_token answered audit ended_session imported"
-READ = "archive_exports census event identity landmark migration queue replay retention"
+READ = "archive_exports census event identity landmark migration queue replay retention tenant"
 HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
-PRODUCING = {"enqueue", "enqueue_group", "enqueue_jobs", "publish", "publish_events", "send_message"}
+PRODUCING = {"enqueue", "enqueue_group", "enqueue_jobs", "publish", "publish_events", "send_message", "set_weight"}
 LOOKING = {
     "lag", "position_of", "last_event_id", "cluster", "positions_are_valid", "take_census", "get_job", "find_ended",
     "history_spans", "todays_span", "expiry_clock",

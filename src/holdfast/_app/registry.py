@@ -82,6 +82,7 @@ class Registry(Declarations):
         executor: Executor = "thread",
         unique: str | Unique | None = None,
         limits: Sequence[Limit | str] = (),
+        tenant: str | None = None,
     ) -> Callable[[Callable[P, T]], Kind[P, T]]:
         """Register a handler, `async def` or plain. It receives the job if its first parameter is annotated `Job`.
 
@@ -89,7 +90,8 @@ class Registry(Declarations):
         longer attempt is aborted with `timeout` and fails. Default: three times the lease. Both are in seconds or a
         timedelta. `version`: of the payload. `executor`: where a plain function runs. Default: in a thread. `unique`: a
         key for all its jobs, or `Unique.by("customer_id")`; `.options(unique=…)` replaces it. Default: none. `limits`:
-        up to three, each a `Limit(concurrency=3)` or the name of an `app.limit`. Default: none.
+        up to three, each a `Limit(concurrency=3)` or the name of an `app.limit`. Default: none. `tenant`: the argument
+        by whose values the jobs take turns. Default: none, the oldest is first.
         """
         check_registered_name("app.job", name)
         work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
@@ -97,7 +99,9 @@ class Registry(Declarations):
 
         def register(handler: Callable[P, T]) -> Kind[P, T]:
             kept = self._keep_limits(name, limits)
-            return self._register(Kind(handler, envelope, work=work, codec=self.codec, unique=unique, limits=kept))
+            return self._register(
+                Kind(handler, envelope, work=work, codec=self.codec, unique=unique, limits=kept, tenant=tenant)
+            )
 
         return register
 
@@ -115,6 +119,7 @@ class Registry(Declarations):
         version: int = 1,
         unique: str | Unique | None = None,
         limits: Sequence[Limit | str] = (),
+        tenant: str | None = None,
     ) -> Callable[[Callable[[list[Item[A]]], T]], BatchKind[A, T]]:
         """Register a handler that takes several jobs in one call and one slot, as `list[Item[A]]`.
 
@@ -129,7 +134,9 @@ class Registry(Declarations):
 
         def register(handler: Callable[[list[Item[A]]], T]) -> BatchKind[A, T]:
             kept = self._keep_limits(name, limits)
-            return self._register(BatchKind(handler, envelope, work=work, codec=self.codec, unique=unique, limits=kept))
+            return self._register(
+                BatchKind(handler, envelope, work=work, codec=self.codec, unique=unique, limits=kept, tenant=tenant)
+            )
 
         return register
 
@@ -145,12 +152,13 @@ class Registry(Declarations):
         version: int = 1,
         unique: str | Unique | None = None,
         limits: Sequence[Limit | str] = (),
+        tenant: str | None = None,
     ) -> DeclaredKind[A]:
         """Declare a kind whose handler runs in another service.
 
         `model`: the type of its arguments: pydantic, dataclass or TypedDict. `priority`: 0 to 9, lower runs first.
         Default: 5. `max_attempts`: attempts in all; None is no limit. Default: HOLDFAST_RETRY_MAX_ATTEMPTS of the
-        process that makes the job. `unique` and `limits`: see `job`.
+        process that makes the job. `unique`, `limits` and `tenant`: see `job`.
         """
         check_registered_name("app.declare", name)
         check_model("app.declare", name, model)
@@ -159,7 +167,9 @@ class Registry(Declarations):
         own_limit = max_attempts is not OMITTED
         kept = self._keep_limits(name, limits)
         return self._register(
-            DeclaredKind(model, envelope, codec=self.codec, own_limit=own_limit, unique=unique, limits=kept)
+            DeclaredKind(
+                model, envelope, codec=self.codec, own_limit=own_limit, unique=unique, limits=kept, tenant=tenant
+            )
         )
 
     @property

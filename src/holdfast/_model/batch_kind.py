@@ -13,7 +13,7 @@ from holdfast._model.codec import Result, adapter_of, as_json_data, hints_of
 from holdfast._model.errors import InvalidJob
 from holdfast._model.handler import is_async
 from holdfast._model.job import Handle
-from holdfast._model.kind import Kind, json_object, unique_of
+from holdfast._model.kind import Kind, json_object, tenant_of, unique_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -54,11 +54,13 @@ class BatchKind(Kind[[list[Item[A]]], T_co]):
         codec: JsonCodec,
         unique: str | Unique | None = None,
         limits: tuple[Limit, ...] = (),
+        tenant: str | None = None,
     ) -> None:
         super().__init__(_alone, envelope, work=work, codec=codec)
         # The names in it are those of a job's arguments, which are compared when a job is made.
         self._unique = unique_of(unique)
         self._limits = limits
+        self._tenant = tenant_of(tenant)
         self.handler = handler
         self.is_async: bool = is_async(handler)
         _check(self.name, handler)

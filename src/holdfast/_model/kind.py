@@ -27,6 +27,7 @@ from holdfast._model.codec import Result, adapter_of, as_json_data, check_secret
 from holdfast._model.errors import ChainFailed, InvalidJob
 from holdfast._model.handler import check_importable, is_async, parameters_of
 from holdfast._model.job import Handle
+from holdfast._model.limit import check_argument
 from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.settings import read_retry
 from holdfast._model.unique import Unique
@@ -80,6 +81,7 @@ class Kind(Generic[P, T_co]):
         codec: JsonCodec,
         unique: str | Unique | None = None,
         limits: tuple[Limit, ...] = (),
+        tenant: str | None = None,
     ) -> None:
         self.handler = handler
         self.work = work
@@ -98,6 +100,9 @@ class Kind(Generic[P, T_co]):
         self._limits = limits
         for limit in limits:
             limit.check(self.name, self.parameters)
+        self._tenant = tenant_of(tenant)
+        if self._tenant is not None:
+            check_argument(self.name, f"tenant={tenant!r}", self._tenant, self.parameters)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -208,7 +213,7 @@ class Kind(Generic[P, T_co]):
 
     def envelope_of(self, arguments: Mapping[str, object]) -> Envelope:
         """Return the options of a job with these JSON arguments: the kind's, and the key if they make one."""
-        return self.envelope.with_keys(self._unique, self._limits, arguments)
+        return self.envelope.with_keys(self._unique, self._limits, self._tenant, arguments)
 
     def _job(self, value: Mapping[str, object]) -> NewJob[Any]:
         """Return the job with this payload, after checking that a worker can read it."""
@@ -322,6 +327,7 @@ class DeclaredKind(Generic[A]):
         own_limit: bool,
         unique: str | Unique | None = None,
         limits: tuple[Limit, ...] = (),
+        tenant: str | None = None,
     ) -> None:
         self.model = model
         self._envelope = envelope
@@ -329,6 +335,7 @@ class DeclaredKind(Generic[A]):
         self._own_limit = own_limit
         self._unique = unique_of(unique)
         self._limits = limits
+        self._tenant = tenant_of(tenant)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -349,7 +356,9 @@ class DeclaredKind(Generic[A]):
         payload = self._codec.encode(arguments := json_object(self.name, value), kind=self.name)
         # The payload is not decoded here as in `Kind`: the other service may use other names and formats.
         check_secrets(self.name, self._adapter, self._codec.plain(payload))
-        return NewJob(self.envelope.with_keys(self._unique, self._limits, arguments), payload, arguments=arguments)
+        return NewJob(
+            self.envelope.with_keys(self._unique, self._limits, self._tenant, arguments), payload, arguments=arguments
+        )
 
     def handle(self, id: int, /) -> Handle[object]:  # noqa: A002 - the usual name
         """Return a handle for a job of this kind from its id. Its result is plain JSON."""
@@ -366,6 +375,12 @@ def unique_of(given: str | Unique | None) -> Unique | None:
     unique = Unique(given) if isinstance(given, str) else given
     check_option("unique", unique, Unique, '"nightly", or Unique.by("customer_id")')
     return unique
+
+
+def tenant_of(given: str | None) -> str | None:
+    """Return the name of the argument by whose values the jobs of a kind take turns."""
+    check_option("tenant", given, str, 'the name of an argument, such as "account_id"')
+    return given
 
 
 def json_object(kind: str, value: object) -> Mapping[str, object]:

@@ -80,9 +80,8 @@ class Limit:
 
     def check(self, kind: str, parameters: Collection[str]) -> None:
         """Raise InvalidJob if `by` names a parameter that the kind does not have."""
-        if unknown := [name for name in self.names if name not in parameters]:
-            known = f"its parameters are {', '.join(parameters)}" if parameters else "it has no parameters"
-            raise InvalidJob(f"{kind}: Limit(by={unknown[0]!r}): there is no such parameter: {known}")
+        for name in self.names:
+            check_argument(kind, f"Limit(by={name!r})", name, parameters)
 
     def key(self, kind: str, arguments: Mapping[str, object]) -> str:
         """Return the key of a job of this kind with these JSON arguments."""
@@ -91,17 +90,28 @@ class Limit:
         self.check(kind, arguments)
         values = [arguments[name] for name in self.names]
         value = values[0] if len(values) == 1 else values
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
-        key = f"{self.name}:{text}"
-        if _UNFIT.search(text) or len(key.encode(errors="replace")) > KEY_LIMIT:
-            return f"{self.name}:sha256 {hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
-        return key
+        return f"{self.name}:{key_text(value, KEY_LIMIT - len(self.name.encode()) - 1)}"
 
     @property
     def rule(self) -> dict[str, int | None]:
         """The limit in numbers, as it is stored."""
         starts, period_ms = (None, None) if self.rate is None else parsed_rate(self.rate)
         return {"concurrency": self.concurrency, "starts": starts, "period_ms": period_ms, "burst": self.burst}
+
+
+def check_argument(kind: str, option: str, name: str, parameters: Collection[str]) -> None:
+    """Raise InvalidJob if the kind has no parameter of this name. `option`: what names it, as users write it."""
+    if name not in parameters:
+        known = f"its parameters are {', '.join(parameters)}" if parameters else "it has no parameters"
+        raise InvalidJob(f"{kind}: {option}: there is no such parameter: {known}")
+
+
+def key_text(value: object, most: int = KEY_LIMIT) -> str:
+    """Return a JSON value as plain text of at most so many bytes; its hash if that is not possible."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    if _UNFIT.search(text) or len(text.encode(errors="replace")) > most:
+        return f"sha256 {hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
+    return text
 
 
 def parsed_rate(rate: str) -> tuple[int, int]:

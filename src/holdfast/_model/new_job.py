@@ -15,6 +15,7 @@ from holdfast._model.call import explained, explains, type_name
 from holdfast._model.duration import MILLISECOND, Duration, as_timedelta
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Handle
+from holdfast._model.limit import check_argument, key_text
 from holdfast._model.option import (
     KEY_LIMIT,
     KIND_LIMIT,
@@ -95,6 +96,8 @@ class Envelope:
     limits: tuple[str, ...] = ()
     """The keys of the limits that it counts in."""
     on_failure: NewJob[Any] | None = None
+    tenant: str | None = None
+    """The value by which the jobs of its kind take turns."""
     head: str = field(init=False, repr=False, compare=False)
     """The start of the job's JSON object; the payload is appended to it."""
     plain: bool = field(init=False, repr=False, compare=False)
@@ -118,6 +121,8 @@ class Envelope:
         members |= self._times() | self._keys() | self._blockers()
         if self.limits:
             members["limits"] = self.limits
+        if self.tenant is not None:
+            members["tenant"] = self.tenant
         if self.headers:
             # It must be the last member: `traced_head` appends to it.
             members["headers"] = checked_headers(self.headers)
@@ -133,15 +138,22 @@ class Envelope:
         """`max_attempts` as SQL takes it, where null means the default and -1 means no limit."""
         return NO_LIMIT if self.max_attempts is None else self.max_attempts
 
-    def with_keys(self, unique: Unique | None, limits: Sequence[Limit], arguments: Mapping[str, object]) -> Envelope:
-        """Return the envelope of a job with these JSON arguments, which may make its unique key and those of limits."""
-        if unique is None and not limits:
+    def with_keys(
+        self, unique: Unique | None, limits: Sequence[Limit], tenant: str | None, arguments: Mapping[str, object]
+    ) -> Envelope:
+        """Return the envelope of a job with these JSON arguments, which may make its unique key, limits and tenant."""
+        if unique is None and not limits and tenant is None:
             return self
         kind = self.kind
+        value = None
+        if tenant is not None:
+            check_argument(kind, f"tenant={tenant!r}", tenant, arguments)
+            value = arguments[tenant]
         return replace(
             self,
             unique=None if unique is None else unique.of(kind, arguments),
             limits=tuple([limit.key(kind, arguments) for limit in limits]),
+            tenant=None if value is None else key_text(value) or '""',
         )
 
     def traced_head(self, trace: str) -> str:
@@ -273,6 +285,7 @@ class NewJob(Generic[R_co]):
             if_blocker_fails=_chosen(if_blocker_fails, now.if_blocker_fails),
             limits=now.limits,
             on_failure=_chosen(on_failure, now.on_failure),
+            tenant=now.tenant,
         )
         return NewJob(envelope, self.payload, self.decode, self.encode, self.arguments)
 

@@ -71,7 +71,7 @@ class ClaimedJob(NamedTuple):
     available_at: datetime
     chain_id: int
     order_key: str | None
-    """Its order key, or the first of its limits: the end of such a job lets others go on."""
+    """Its order key, the first of its limits, or its tenant: a plain claim may not take the next such job."""
     expired: bool
     """It expired before it started: finish it as cancelled."""
     cancelled: bool
@@ -110,7 +110,9 @@ class Claim:
     crowded: bool | None = None
     """Whether fewer windows were free than requested; None: it needed none."""
     begins: Mapping[Lane, tuple[datetime, int]] = field(default_factory=dict)
-    """The first due job of each lane of which it saw only some windows."""
+    """The first due job of each lane of which it saw only some windows, or that takes turns."""
+    turns: Collection[Lane] = ()
+    """Those of them that may take turns: their first job is not the next."""
     promoted: tuple[datetime, int] | None = None
     """The place before which all due scheduled jobs are promoted."""
 
@@ -235,6 +237,7 @@ def _claim(rows: Sequence[Row]) -> Claim:
         next_due=None if call.next_due is None else call.next_due / 1_000_000,
         crowded=call.crowded,
         begins={Lane._make(_LANE(job)): (job.available_at, job.id) for job in begins},
+        turns={Lane._make(_LANE(job)) for job in begins if job.expired},
         promoted=(call.promoted_at, call.promoted_id),
     )
 
@@ -314,19 +317,20 @@ class Floors:
         """When the next full scan is due, by the clock."""
         return self._due[-1]
 
-    def advance(
+    def advance(  # noqa: PLR0913 - one keyword per fact about a claim
         self,
         jobs: Sequence[ClaimedJob],
         *,
         reach: float,
         took: float,
         begins: Mapping[Lane, tuple[datetime, int]] | None = None,
+        turns: Collection[Lane] = (),
         promoted: tuple[datetime, int] | None = None,
     ) -> None:
         """Record where a claim ended and how many seconds its scan took.
 
-        `begins`: the first due job of each lane of which it saw only a part. `promoted`: the place before which all due
-        scheduled jobs are promoted.
+        `begins`: the first due job of each lane of which it saw only a part; `turns`: those that take turns.
+        `promoted`: the place before which all due scheduled jobs are promoted.
         """
         self.promoted = promoted
         lanes = set(map(_LANE, jobs))
@@ -343,7 +347,7 @@ class Floors:
             # A due scheduled job that is not promoted yet will appear in its lane at its own time.
             self._floors[Lane._make(lane)] = min(floor, (promoted[0], promoted[1] - 1)) if promoted else floor
         if begins or self._begins:
-            self._keep_below(begins or {})
+            self._keep_below(begins or {}, turns)
         for lane in (
             list(islice(self._floors, len(self._floors) - MOST_LANES)) if len(self._floors) > MOST_LANES else ()
         ):
@@ -374,12 +378,12 @@ class Floors:
             self._floors[lane] = max(self._floors.pop(lane, place), place)
         self._noted.clear()
 
-    def _keep_below(self, begins: Mapping[Lane, tuple[datetime, int]]) -> None:
+    def _keep_below(self, begins: Mapping[Lane, tuple[datetime, int]], turns: Collection[Lane]) -> None:
         """Keep the floors of these lanes below their first due job, so that the next claim can find it."""
         before, self._begins = self._begins, {}
         for lane, place in begins.items():
             last, times = before.get(lane, (place, 0))
-            times = times + 1 if last == place else 1
+            times = times + 1 if last == place and lane not in turns else 1
             self._begins[lane] = (place, times)
             if times <= STEPS_AT_MOST and lane in self._floors:
                 since, number = place

@@ -27,7 +27,8 @@ def claim_named(
 ) -> Statement[list[ClaimedJob]]:
     """Claim those of these jobs that are due, plain, and of these queues and of the kinds in `leases`.
 
-    Whether they are next in their queues is not asked. A plain job has no order key and no limits, and is no suspect.
+    Whether they are next in their queues is not asked. A plain job has no order key, limits or tenant, and is no
+    suspect.
     """
     usual, other = split_leases(leases)
     return statement(

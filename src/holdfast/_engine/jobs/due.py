@@ -53,7 +53,9 @@ class DueJobs:
                 windows=self._windows,
             )
         )
-        self.floors.advance(claim.jobs, reach=reach, took=claim.looking, begins=claim.begins, promoted=claim.promoted)
+        self.floors.advance(
+            claim.jobs, reach=reach, took=claim.looking, begins=claim.begins, turns=claim.turns, promoted=claim.promoted
+        )
         if not claim.jobs and not claim.again:
             self.floors.settle()
         # Only behind a full claim more is due, and behind a key another one is likely.

@@ -72,7 +72,7 @@ RETURNING {{claimed}}
 i.later IS NULL AND i.suspect IS NULL AND i.available_at <= now()
 
 -- part: plain
-(i.order_key IS NULL AND i.limits IS NULL)
+(i.order_key IS NULL AND i.limits IS NULL AND i.tenant IS NULL)
 
 -- part: claimed
 j.id, j.lock_token, j.queue, j.kind, j.payload::text, j.headers::text, coalesce(j.payload_version, 1::smallint), j.attempt,

@@ -51,7 +51,8 @@ CREATE TABLE holdfast.job (
     progress_note       text,
     limits              text[] COLLATE "C",      -- keys of the limits that it counts in, 1 to 3; null: none
     on_failure          json,                   -- an object of new_job's fields: enqueued when this one becomes a dead letter
-    limit_key           text COLLATE "C"         -- of these: that for which it is parked or promoted, or the first while it runs; see 30_limits
+    limit_key           text COLLATE "C",        -- of these: that for which it is parked or promoted, or the first while it runs; see 30_limits
+    tenant              text COLLATE "C"         -- jobs of a kind take turns by it; null: by their age; see 31_tenants
 ) WITH (
     fillfactor = 50,                            -- room for the claim's new version on the same page
     autovacuum_vacuum_scale_factor = 0,         -- a queue's dead rows follow its traffic, not its size
@@ -83,6 +84,11 @@ CREATE INDEX job_chain ON holdfast.job (chain_id, id) WHERE chain_id IS NOT NULL
 -- Jobs that run under a limit, are parked for it, or are promoted: see 30_limits.
 CREATE INDEX job_limit ON holdfast.job (limit_key, status, queue, kind, priority, available_at, id) WHERE limit_key IS NOT NULL;
 
+-- Jobs with a tenant that wait: due ones, and those that are parked for a limit.
+CREATE INDEX job_tenant ON holdfast.job (queue, kind, status, (coalesce(CASE WHEN status = 'blocked' THEN limit_key END, '')), priority, tenant,
+    available_at, id, shard)
+    WHERE tenant IS NOT NULL AND locked_by IS NULL AND later IS NULL;
+
 CREATE TYPE holdfast.new_job AS (
     kind             text,
     payload          json,
@@ -103,5 +109,6 @@ CREATE TYPE holdfast.new_job AS (
     blockers         bigint[],
     run_anyway       boolean,
     limits           text[],                    -- keys
-    on_failure       json                       -- another such object
+    on_failure       json,                      -- another such object
+    tenant           text
 );

@@ -33,6 +33,7 @@ CREATE TABLE holdfast.job_history (
     steps           json,                       -- the journal of a story (steps)
     limits          text[] COLLATE "C",         -- of a dead letter: the keys of its limits, for its replay
     on_failure      json,                       -- of a dead letter: for its replay
+    tenant          text COLLATE "C",           -- of a dead letter, for its replay
     late            boolean DEFAULT nullif(current_setting('holdfast.late', true), '')::boolean
 ) PARTITION BY LIST (late);
 CREATE TABLE holdfast.job_history_days PARTITION OF holdfast.job_history FOR VALUES IN (NULL) PARTITION BY RANGE (finished_at);

@@ -2,7 +2,7 @@
 
 -- All input of the functions for producers and operators is checked here, by the rules of the library. An error names the parameter, the
 -- rule and the given value; HF002 is a job, HF005 an event or message.
--- Called by enqueue_jobs, enqueue_group, enqueue, enqueue_unique_jobs, resume_order_key, check_following and 17 more.
+-- Called by enqueue_jobs, enqueue_group, enqueue, enqueue_unique_jobs, resume_order_key, check_following and 18 more.
 CREATE FUNCTION holdfast.refuse(fault text, state text DEFAULT 'HF002') RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -124,7 +124,7 @@ BEGIN
             n.order_key, n.unique_key, n.unique_window_ms, n.on_conflict, n.headers, n.payload_version, n.blockers),
         CASE WHEN n.blockers IS NOT NULL THEN 'blockers: null expected, got ids of chains'
              WHEN n.on_conflict <> 'keep' THEN format('on_conflict: keep expected, got %s', n.on_conflict) END,
-        holdfast.limits_fault(n.limits), holdfast.on_failure_fault(n.on_failure));
+        holdfast.limits_fault(n.limits, n.tenant), holdfast.on_failure_fault(n.on_failure));
 END $$;
 
 -- For functions that release other jobs: a snapshot as old as its transaction does not show the jobs that began to wait meanwhile, so they

@@ -67,7 +67,7 @@ DECLARE
 BEGIN
     IF current_setting('holdfast.notify', true) = 'off' OR current_setting('transaction_isolation') <> 'read committed'
         OR current_setting('holdfast.woken', true) = 'on' OR NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = wake_for.job AND j.status = 'pending' AND j.later IS NULL
-            AND j.order_key IS NULL AND j.limits IS NULL)
+            AND j.order_key IS NULL AND j.limits IS NULL AND j.tenant IS NULL)
     THEN
         PERFORM holdfast.wake_sleepers(ARRAY[wake_for.queue], ARRAY[wake_for.kind]);
         RETURN;

@@ -53,7 +53,7 @@ BEGIN
             FROM json_populate_recordset(NULL::holdfast.new_job, jobs::json) AS g,
                 LATERAL (SELECT holdfast.job_fault(g.kind, g.payload, g.queue, g.priority, g.max_attempts, g.delay_ms, g.at, g.expires_ms, g.expires_at, g.order_key, g.unique_key,
                   g.unique_window_ms, g.on_conflict, g.headers, g.payload_version, g.blockers) AS fault) AS f));
-    ELSIF strpos(jobs, '"limits"') > 0 THEN
+    ELSIF strpos(jobs, '"limits"') > 0 OR strpos(jobs, '"tenant"') > 0 THEN
         RETURN QUERY SELECT * FROM holdfast.enqueue_limited_jobs(jobs);
     ELSE
         RETURN QUERY
@@ -118,7 +118,7 @@ CREATE FUNCTION holdfast.enqueue(
     order_key text DEFAULT NULL, order_block boolean DEFAULT NULL,
     unique_key text DEFAULT NULL, unique_window interval DEFAULT NULL, on_conflict text DEFAULT 'keep',
     headers json DEFAULT NULL, payload_version integer DEFAULT NULL, blockers bigint[] DEFAULT NULL, run_anyway boolean DEFAULT NULL,
-    limits text[] DEFAULT NULL, on_failure json DEFAULT NULL
+    limits text[] DEFAULT NULL, on_failure json DEFAULT NULL, tenant text DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -129,7 +129,7 @@ BEGIN
     -- Most jobs set nothing else. One check of all rules at once, and an insert of their columns alone, cost them two thirds of the general
     -- way. A null and a fault take the general way too, which has the default and the words for it.
     IF num_nulls(delay, at, expires, expires_at, order_key, order_block, unique_key, unique_window, payload_version, blockers, run_anyway, limits,
-            on_failure) = 13
+            on_failure, tenant) = 14
         AND octet_length(kind) BETWEEN 1 AND 200 AND octet_length(queue) BETWEEN 1 AND 100 AND priority BETWEEN 0 AND 9
         AND max_attempts BETWEEN 1 AND 1000 AND pg_column_size(payload) <= 16777220 AND on_conflict = 'keep'
         AND (headers IS NULL OR pg_column_size(headers) < 100 AND headers::text ~ '^{"traceparent":"[-0-9a-f]*"}$')
@@ -143,12 +143,12 @@ BEGIN
             payload_version, blockers);
         IF fault IS NOT NULL THEN
             PERFORM holdfast.refuse(fault);
-        ELSIF num_nonnulls(unique_key, blockers, limits, on_failure) > 0 THEN
+        ELSIF num_nonnulls(unique_key, blockers, limits, on_failure, tenant) > 0 THEN
             -- Added to the clock and not in milliseconds: a month is a calendar month.
             SELECT u.id INTO made FROM holdfast.enqueue_unique_jobs(ARRAY[ROW (kind, payload, queue, priority, max_attempts, NULL,
                 coalesce(at, clock + delay), NULL, coalesce(expires_at, clock + expires), order_key, order_block, unique_key,
                 holdfast.milliseconds(unique_window), on_conflict, headers, payload_version, blockers, run_anyway, limits,
-                on_failure)::holdfast.new_job]) AS u;
+                on_failure, tenant)::holdfast.new_job]) AS u;
         ELSE
             made := nextval('holdfast.job_id_seq');
             INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,

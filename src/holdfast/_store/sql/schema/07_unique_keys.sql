@@ -11,7 +11,7 @@ CREATE TABLE holdfast.unique_window (
 );
 CREATE INDEX unique_window_ends_at ON holdfast.unique_window (ends_at);
 
--- Jobs of which some have a unique key, wait for other chains, have limits, or a job for their failure. It never looks before it inserts: an index decides, then the losers look
+-- Jobs of which some have a unique key, wait for other chains, have limits, a tenant, or a job for their failure. It never looks before it inserts: an index decides, then the losers look
 -- up the winner. The data of the given jobs is in arrays of the same length, which one unnest joins, and `IN (SELECT unnest(...))` is a hash
 -- where a join may not be one: the cost grows with the number of jobs, not with its square.
 -- Called by enqueue_jobs, enqueue_group, enqueue, enqueue_on_failure.
@@ -42,10 +42,10 @@ BEGIN
         RAISE EXCEPTION 'a job may wait for at most 10000 chains' USING ERRCODE = 'HF002';
     END IF;
     SELECT coalesce(bool_or(g.unique_window_ms IS NOT NULL), false), coalesce(bool_or(cardinality(g.blockers) > 0), false),
-        coalesce(bool_or(g.limits IS NOT NULL), false)
+        coalesce(bool_or(g.limits IS NOT NULL OR g.tenant IS NOT NULL), false)
     INTO windowed, waiting, limited FROM unnest(given) AS g;
     IF limited THEN
-        PERFORM holdfast.refuse(f.fault) FROM (SELECT holdfast.limits_fault(g.limits) AS fault FROM unnest(given) AS g) AS f WHERE f.fault IS NOT NULL;
+        PERFORM holdfast.refuse(f.fault) FROM (SELECT holdfast.limits_fault(g.limits, g.tenant) AS fault FROM unnest(given) AS g) AS f WHERE f.fault IS NOT NULL;
     END IF;
     PERFORM holdfast.refuse(f.fault) FROM (
         SELECT holdfast.on_failure_fault(g.on_failure) AS fault FROM unnest(given) AS g WHERE g.on_failure IS NOT NULL) AS f WHERE f.fault IS NOT NULL;
@@ -71,14 +71,14 @@ BEGIN
         WITH inserted AS (
             INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
                 order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, later, limits,
-                on_failure)
+                on_failure, tenant)
             SELECT g.id, clock, holdfast.due_at(at, delay_ms, clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
                 holdfast.shard_of(g.id, order_key), payload_version, nullif(order_block, false),
                 coalesce(expires_at, clock + expires_ms * interval '1 millisecond'),
                 CASE WHEN order_key IS NOT NULL THEN g.id END, coalesce(queue, 'default'), kind, payload, headers, order_key,
                 CASE WHEN unique_window_ms IS NULL THEN unique_key END,
                 CASE WHEN cardinality(blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
-                nullif(cardinality(blockers), 0), nullif(run_anyway, false), holdfast.is_later(at, delay_ms, clock), limits, on_failure
+                nullif(cardinality(blockers), 0), nullif(run_anyway, false), holdfast.is_later(at, delay_ms, clock), limits, on_failure, tenant
             FROM unnest(ids, answers, given) WITH ORDINALITY AS g (id, answer) WHERE g.answer IS NULL
             ORDER BY unique_key, kind, ordinality
             ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING RETURNING job.id
@@ -136,7 +136,7 @@ BEGIN
                 expires_at = coalesce(g.expires_at, clock + g.expires_ms * interval '1 millisecond'),
                 status = CASE WHEN cardinality(g.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
                 blockers_left = nullif(cardinality(g.blockers), 0), blocker_failed = NULL, run_anyway = nullif(g.run_anyway, false),
-                limits = g.limits, limit_key = NULL, on_failure = g.on_failure
+                limits = g.limits, limit_key = NULL, on_failure = g.on_failure, tenant = g.tenant
             FROM (SELECT DISTINCT ON (g.answer) g.* FROM unnest(ids, answers, given) WITH ORDINALITY AS g (id, answer)
                   WHERE g.on_conflict = 'replace' AND g.answer <> g.id ORDER BY g.answer, g.ordinality DESC) AS g
             WHERE j.id = g.answer AND j.status IN ('pending', 'blocked')

@@ -192,7 +192,8 @@ END $$;
 --   lane_...     where claims of this worker ended, in the order of the index; reach: how far below to look; 0: only behind
 --   windows    how many windows of eight shards to begin with in each queue, from first_window on; 0: none is locked
 --   later_...    where its last promotion of scheduled jobs ended
--- Returns the jobs; also, without a token, the first due job of each lane of which only some windows were seen; and last a row about the
+-- Returns the jobs; also, without a token, the first due job of each lane of which only some windows were seen, or that may have been claimed from by
+-- turns (`expired`), so that older jobs are left; and last a row about the
 -- call, which alone has the columns call_...:
 --   again      jobs were left for lack of time, or in windows of others: call again soon
 --   looking    the microseconds that it took to find what is due
@@ -236,6 +237,8 @@ DECLARE
     more boolean;
     rows tid[];
     keyed bigint[];
+    fair boolean;                   -- some of them have a tenant
+    turns boolean;                  -- in this queue, some lane was claimed from by turns
     parked integer;                 -- jobs met in this round that could not be taken: look for others
     promoted boolean;               -- a parked job, where this call may have looked already
     passed_by bigint[] := '{}';     -- of keys that another transaction holds now, or too many for one call
@@ -303,7 +306,7 @@ BEGIN
         most := most - need;
         wanted := need;
         first := 1;
-        partly := false;
+        partly := false; turns := false;
         wide := CASE WHEN need > 0 AND window_budget > 9 THEN windows ELSE 0 END;
         IF wide = 0 THEN
             spans := ARRAY[shard_from, shard_to];
@@ -369,9 +372,9 @@ BEGIN
                     IF first = last THEN
                         -- One lane, as nearly always: without the steps that choose between lanes, which take 0.1 ms of 1.1 ms for 50 jobs.
                         SELECT coalesce(array_agg(alone.ctid) FILTER (WHERE NOT alone.keyed), '{}'),
-                            coalesce(array_agg(alone.id) FILTER (WHERE alone.keyed), '{}'), count(*) = look
-                        INTO rows, keyed, more
-                        FROM (SELECT j.ctid, j.id, j.order_key IS NOT NULL OR j.limits IS NOT NULL AS keyed FROM holdfast.job j
+                            coalesce(array_agg(alone.id) FILTER (WHERE alone.keyed), '{}'), bool_or(alone.fair), count(*) = look
+                        INTO rows, keyed, fair, more
+                        FROM (SELECT j.ctid, j.id, num_nonnulls(j.order_key, j.limits, j.tenant) > 0 AS keyed, j.tenant IS NOT NULL AS fair FROM holdfast.job j
                               WHERE j.status = 'pending' AND j.later IS NULL AND j.suspect IS NULL AND j.queue = queues[lanes.this_queue] AND j.kind = due_kinds[1] AND j.priority = level
                                 AND (j.available_at, j.id) >= (due_times[1], due_ids[1]) AND j.available_at <= now()
                                 AND j.shard BETWEEN span_from AND span_to AND j.id <> ALL (passed_by)
@@ -382,7 +385,7 @@ BEGIN
                         -- scan.
                         WITH due AS MATERIALIZED (
                             SELECT k.n, locked.* FROM unnest(due_kinds, due_times, due_ids) WITH ORDINALITY AS k (kind, since, id, n),
-                                LATERAL (SELECT j.ctid, j.id, j.order_key IS NOT NULL OR j.limits IS NOT NULL AS keyed, j.available_at FROM holdfast.job j
+                                LATERAL (SELECT j.ctid, j.id, num_nonnulls(j.order_key, j.limits, j.tenant) > 0 AS keyed, j.tenant IS NOT NULL AS fair, j.available_at FROM holdfast.job j
                                          WHERE j.status = 'pending' AND j.later IS NULL AND j.suspect IS NULL AND j.queue = queues[lanes.this_queue] AND j.kind = k.kind AND j.priority = level
                                            AND (j.available_at, j.id) >= (k.since, k.id) AND j.available_at <= now()
                                            AND j.shard BETWEEN span_from AND span_to AND j.id <> ALL (passed_by)
@@ -390,13 +393,18 @@ BEGIN
                         horizon AS MATERIALIZED (
                             SELECT min(e.at) AS at FROM (SELECT max(available_at) AS at FROM due GROUP BY n HAVING count(*) = look) AS e),
                         oldest AS MATERIALIZED (
-                            SELECT ctid, id, keyed FROM due WHERE available_at <= coalesce((SELECT at FROM horizon), 'infinity')
+                            SELECT ctid, id, keyed, fair FROM due WHERE available_at <= coalesce((SELECT at FROM horizon), 'infinity')
                             ORDER BY available_at, id LIMIT need)
                         SELECT coalesce(array_agg(ctid) FILTER (WHERE NOT keyed), '{}'),
-                            coalesce(array_agg(id) FILTER (WHERE keyed), '{}'), (SELECT at IS NOT NULL FROM horizon)
-                        INTO rows, keyed, more FROM oldest;
+                            coalesce(array_agg(id) FILTER (WHERE keyed), '{}'), bool_or(fair), (SELECT at IS NOT NULL FROM horizon)
+                        INTO rows, keyed, fair, more FROM oldest;
                     END IF;
                     parked := 0; promoted := false;
+                    IF fair THEN
+                        turns := true;
+                        SELECT rows || t.heads, t.rest INTO rows, keyed
+                        FROM holdfast.take_turns(keyed, need - cardinality(rows), span_from, span_to, passed_by) AS t;
+                    END IF;
                     IF keyed <> '{}' THEN
                         SELECT rows || o.heads, o.parked + cardinality(o.left_alone), key_budget - o.keys, passed_by || o.left_alone, o.again
                         INTO rows, parked, key_budget, passed_by, promoted
@@ -416,7 +424,7 @@ BEGIN
                             limit_key = j.limits[1]
                         WHERE j.ctid = ANY (rows)
                         RETURNING j.id, j.lock_token, j.queue, j.kind, j.payload::text, j.headers::text, coalesce(j.payload_version, 1::smallint),
-                            j.attempt, j.max_attempts, j.priority, j.available_at, coalesce(j.chain_id, j.id), coalesce(j.order_key, j.limit_key),
+                            j.attempt, j.max_attempts, j.priority, j.available_at, coalesce(j.chain_id, j.id), coalesce(j.order_key, j.limit_key, j.tenant),
                             coalesce(j.expires_at <= now(), false), j.cancel_requested_at IS NOT NULL,
                             j.created_at > now() - interval '10 minutes', j.blockers_left IS NOT NULL,
                             j.blocker_failed IS TRUE AND j.run_anyway IS NOT TRUE, (1000000 * date_part('epoch', j.created_at))::bigint,
@@ -452,10 +460,10 @@ BEGIN
         END LOOP;
         most := most + need;
         missed := missed OR need > 0;
-        IF partly AND need < wanted THEN
+        IF (partly OR turns) AND need < wanted THEN
             RETURN QUERY SELECT lanes.due_ids[n], NULL::bigint, queues[lanes.this_queue], lanes.due_kinds[n], NULL::text, NULL::text,
                 NULL::smallint, NULL::smallint, NULL::smallint, lanes.due_levels[n], lanes.due_times[n], NULL::bigint, NULL::text,
-                NULL::boolean, NULL::boolean, NULL::boolean, NULL::boolean, NULL::boolean, NULL::bigint,
+                turns, NULL::boolean, NULL::boolean, NULL::boolean, NULL::boolean, NULL::bigint,
                 NULL::boolean, NULL::bigint, NULL::bigint, NULL::boolean, NULL::timestamptz, NULL::bigint FROM generate_series(1, first - 1) AS n;
         END IF;
         q := lanes.this_queue + 1;

@@ -277,24 +277,25 @@ BEGIN
     buried AS (
         INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, ran_ms, attempt, max_attempts, priority,
             payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-            last_error_code, last_error, run_anyway, limits, on_failure, blockers, steps)
+            last_error_code, last_error, run_anyway, limits, on_failure, tenant, blockers, steps)
         SELECT id, created_at, available_at, clock, locked_by, verdict, ran_ms, attempt, max_attempts, priority, payload_version, order_block,
             chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-            coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, limits, on_failure, CASE WHEN blockers_left IS NOT NULL THEN
+            coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, limits, on_failure, tenant, CASE WHEN blockers_left IS NOT NULL THEN
                 nullif(ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id AND b.ordinal > 0 ORDER BY b.ordinal), '{}') END,
             CASE WHEN steps THEN holdfast.journal_of(id) END
         FROM ended WHERE verdict = 'failed'),
     -- From the deleted rows, so that the next jobs may take their unique keys. In the same order key they take their place.
     followed AS (
         INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-            chain_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited, later, limits, on_failure)
+            chain_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited, later, limits, on_failure,
+            tenant)
         SELECT e.next_id, clock, holdfast.due_at(n.at, n.delay_ms, clock), nullif(coalesce(n.max_attempts, 3), -1), coalesce(n.priority, 5),
             holdfast.shard_of(e.next_id, n.order_key), n.payload_version, nullif(n.order_block, false),
             coalesce(n.expires_at, clock + n.expires_ms * interval '1 millisecond'), coalesce(e.chain_id, e.id),
             CASE WHEN n.order_key = e.order_key THEN e.order_seq WHEN n.order_key IS NOT NULL THEN e.next_id END,
             coalesce(n.queue, 'default'), n.kind, n.payload, coalesce(n.headers, e.headers), n.order_key, n.unique_key,
             CASE WHEN cardinality(n.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
-            nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited, holdfast.is_later(n.at, n.delay_ms, clock), n.limits, n.on_failure
+            nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited, holdfast.is_later(n.at, n.delay_ms, clock), n.limits, n.on_failure, n.tenant
         FROM ended e, LATERAL json_populate_record(NULL::holdfast.new_job, e.next) AS n WHERE e.next_id IS NOT NULL
         ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING),
     attempts AS (

@@ -163,11 +163,11 @@ BEGIN
         END IF;
     END IF;
     INSERT INTO holdfast.job (created_at, available_at, max_attempts, priority, shard, payload_version, order_block, chain_id, replay_of,
-        order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, limits, on_failure, suspect, steps)
+        order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, limits, on_failure, tenant, suspect, steps)
     VALUES (clock, clock, dead.max_attempts, dead.priority, holdfast.shard_of(dead.id, dead.order_key), dead.payload_version,
         dead.order_block, coalesce(dead.chain_id, dead.id), dead.id, dead.order_seq, dead.queue, dead.kind, dead.payload, dead.headers,
         dead.order_key, dead.unique_key, CASE WHEN dead.blockers IS NULL THEN 'pending' ELSE 'blocked' END::holdfast.status,
-        cardinality(dead.blockers), dead.run_anyway, dead.limits, dead.on_failure, CASE dead.last_error_code WHEN 'crashed_alone' THEN 1 END,
+        cardinality(dead.blockers), dead.run_anyway, dead.limits, dead.on_failure, dead.tenant, CASE dead.last_error_code WHEN 'crashed_alone' THEN 1 END,
         CASE WHEN dead.steps IS NOT NULL THEN true END)
     ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING
     RETURNING id INTO made;

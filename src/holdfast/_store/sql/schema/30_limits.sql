@@ -45,16 +45,18 @@ CREATE TYPE holdfast.limited_job AS (
     limit_key text,
     met       boolean,              -- pending, and met by the claim; false: parked
     ordered   boolean,              -- it has an order key
-    n         integer               -- the number of its only key; null: it has several
+    n         integer,              -- the number of its only key; null: it has several
+    turn_setting text,              -- with a tenant: the place of its lane, and what it is when the job is taken (31_tenants)
+    turn_place text
 );
 
 -- Called by limit_rooms, promote_limited, take_limited, limit_wait.
 CREATE FUNCTION holdfast.limit_name(key text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN split_part(key, ':', 1);
 
--- Null: a job may have these limits.
+-- Null: a job may have these limits, and this tenant.
 -- Called by on_failure_fault, enqueue_unique_jobs, check_following, enqueue_limited_jobs.
-CREATE FUNCTION holdfast.limits_fault(limits text[]) RETURNS text
+CREATE FUNCTION holdfast.limits_fault(limits text[], tenant text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE
         WHEN cardinality(limits) NOT BETWEEN 1 AND 3 THEN format('limits: 1 to 3 keys expected, got %s', cardinality(limits))
@@ -62,9 +64,10 @@ CREATE FUNCTION holdfast.limits_fault(limits text[]) RETURNS text
         WHEN EXISTS (SELECT FROM unnest(limits) AS l WHERE octet_length(l) NOT BETWEEN 1 AND 500)
             THEN 'limits: keys of 1 to 500 bytes of text expected, got another length'
         WHEN (SELECT count(DISTINCT l) FROM unnest(limits) AS l) < cardinality(limits) THEN 'limits: different keys expected, got one twice'
+        WHEN octet_length(tenant) NOT BETWEEN 1 AND 500 THEN 'tenant: 1 to 500 bytes of text expected, got another length'
     END $$;
 
--- Jobs of which some have limits: the text of a JSON array, as in enqueue_jobs. Of the jobs of one key and lane that are due, the first is
+-- Jobs of which some have limits or a tenant: the text of a JSON array, as in enqueue_jobs. Of the jobs of one key and lane that are due, the first is
 -- pending, as if it was promoted, and the others are parked behind it, without a look at what is there and without a lock.
 -- Called by enqueue_jobs.
 CREATE FUNCTION holdfast.enqueue_limited_jobs(jobs text) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
@@ -76,20 +79,20 @@ DECLARE
 BEGIN
     RETURN QUERY
     INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-        order_seq, queue, kind, payload, headers, order_key, later, limits, status, limit_key)
+        order_seq, queue, kind, payload, headers, order_key, later, limits, tenant, status, limit_key)
     SELECT CASE WHEN fault IS NULL THEN id ELSE holdfast.refuse(fault)::bigint END,
         clock, holdfast.due_at(at, delay_ms, clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
         holdfast.shard_of(id, order_key), payload_version, nullif(order_block, false),
         coalesce(expires_at, clock + expires_ms * interval '1 millisecond'),
         CASE WHEN order_key IS NOT NULL THEN id END, coalesce(queue, 'default'),
-        kind, payload, headers, order_key, later, limits, CASE WHEN turn > 1 THEN 'blocked' ELSE 'pending' END::holdfast.status,
+        kind, payload, headers, order_key, later, limits, tenant, CASE WHEN turn > 1 THEN 'blocked' ELSE 'pending' END::holdfast.status,
         CASE WHEN together > 1 THEN limits[1] END
     FROM (SELECT n.*, CASE WHEN parks THEN row_number() OVER (lane ORDER BY coalesce(priority, 5), id) END AS turn,
               CASE WHEN parks THEN count(*) OVER lane END AS together
           FROM (SELECT f.*, limits IS NOT NULL AND later IS NULL AND order_key IS NULL AS parks FROM (SELECT nextval('holdfast.job_id_seq') AS id, g.*, holdfast.is_later(at, delay_ms, clock) AS later,
                     coalesce(holdfast.job_fault(g.kind, g.payload, g.queue, g.priority, g.max_attempts, g.delay_ms, g.at, g.expires_ms, g.expires_at,
                         g.order_key, g.unique_key, g.unique_window_ms, g.on_conflict, g.headers, g.payload_version, g.blockers),
-                        holdfast.limits_fault(g.limits)) AS fault
+                        holdfast.limits_fault(g.limits, g.tenant)) AS fault
                 FROM json_populate_recordset(NULL::holdfast.new_job, jobs::json) AS g) AS f) AS n
           WINDOW lane AS (PARTITION BY limits[1], coalesce(queue, 'default'), kind, parks)) AS g
     ORDER BY id
@@ -212,6 +215,7 @@ DECLARE
     rooms integer[];                -- of held: the smaller of places and tokens
     places integer[];
     rated boolean;
+    fair boolean;                   -- some take turns
     all_fit boolean;                -- each candidate has one key of its own, with room: nothing is to be decided
     pool holdfast.limited_job[];
     next holdfast.limited_job;
@@ -246,10 +250,10 @@ BEGIN
     rooms := CASE WHEN rated THEN ARRAY(SELECT least(r.place, r.token) FROM unnest(places, room.tokens) WITH ORDINALITY AS r (place, token, n) ORDER BY r.n)
         ELSE places END;
     WITH met AS MATERIALIZED (
-        SELECT j.id, j.ctid, j.limits, j.limit_key, j.order_key, j.queue, j.kind, j.priority, j.available_at FROM holdfast.job j
+        SELECT j.id, j.ctid, j.limits, j.limit_key, j.order_key, j.queue, j.kind, j.priority, j.available_at, j.tenant FROM holdfast.job j
         WHERE j.id = ANY (ids) AND (all_held OR j.limits <@ held)),
     lane AS MATERIALIZED (
-        SELECT DISTINCT l.key, least(r.room, most) + 1 AS wanted, m.queue, m.kind
+        SELECT DISTINCT l.key, least(r.room, most) + 1 AS wanted, m.queue, m.kind, bool_or(m.tenant IS NOT NULL) OVER (PARTITION BY l.key, m.queue, m.kind) AS fair
         FROM met m, unnest(m.limits) AS l (key) JOIN unnest(held, rooms) AS r (key, room) ON r.key = l.key
         WHERE r.room > 0 AND most > 0 AND NOT alone),
     waiting AS MATERIALIZED (
@@ -257,21 +261,29 @@ BEGIN
             SELECT j.id, j.ctid, j.limits, j.limit_key, j.order_key, j.priority, j.available_at FROM holdfast.job j
             WHERE j.limit_key = l.key AND j.status = 'blocked' AND j.queue = l.queue AND j.kind = l.kind
                 AND j.shard BETWEEN shard_from AND shard_to
-            ORDER BY j.priority, j.available_at, j.id LIMIT l.wanted FOR NO KEY UPDATE SKIP LOCKED) AS w)
+            ORDER BY j.priority, j.available_at, j.id LIMIT l.wanted FOR NO KEY UPDATE SKIP LOCKED) AS w
+        WHERE NOT l.fair),
+    in_turn AS MATERIALIZED (
+        SELECT t.id FROM lane l, holdfast.next_turns('blocked', l.key, l.queue, l.kind, NULL, l.wanted, shard_from, shard_to, '{}') AS n, unnest(n.keyed) AS t (id)
+        WHERE l.fair)
     -- A promoted job was the oldest of its lane, also if it has the time of a token.
     SELECT count(*) = keys AND all_held AND count(*) <= most AND bool_and(a.met AND cardinality(a.limits) = 1)
             AND (SELECT min(r) FROM unnest(rooms) AS r) > 0,
         array_agg(a.ctid), array_agg(a.limits[1]),
         array_agg(ROW (a.id, a.ctid, a.limits, a.limit_key, a.met, a.order_key IS NOT NULL,
-            CASE WHEN cardinality(a.limits) = 1 THEN array_position(held, a.limits[1]) END)::holdfast.limited_job
-        ORDER BY a.priority, NOT (a.met AND a.limit_key IS NOT NULL), a.available_at, a.id)
-    INTO all_fit, heads, started, pool
-    FROM (SELECT m.id, m.ctid, m.limits, m.limit_key, m.order_key, m.priority, m.available_at, true AS met FROM met m
-          UNION ALL SELECT w.id, w.ctid, w.limits, w.limit_key, w.order_key, w.priority, w.available_at, false FROM waiting w) AS a;
-    IF all_fit AND NOT rated THEN
+            CASE WHEN cardinality(a.limits) = 1 THEN array_position(held, a.limits[1]) END, NULL, NULL)::holdfast.limited_job
+        ORDER BY a.priority, NOT (a.met AND a.limit_key IS NOT NULL), a.available_at, a.id), bool_or(a.fair)
+    INTO all_fit, heads, started, pool, fair
+    FROM (SELECT m.id, m.ctid, m.limits, m.limit_key, m.order_key, m.priority, m.available_at, true AS met, m.tenant IS NOT NULL AS fair FROM met m
+          UNION ALL SELECT w.id, w.ctid, w.limits, w.limit_key, w.order_key, w.priority, w.available_at, false, false FROM waiting w
+          UNION ALL SELECT j.id, j.ctid, j.limits, j.limit_key, j.order_key, j.priority, j.available_at, false, true FROM in_turn t JOIN holdfast.job j ON j.id = t.id) AS a;
+    IF all_fit AND NOT rated AND NOT fair THEN
         RETURN;
     END IF;
     heads := '{}'; started := '{}';
+    IF fair THEN
+        pool := holdfast.order_by_turns(pool);
+    END IF;
     -- The other keys of parked jobs.
     more := ARRAY(SELECT k.key FROM (SELECT DISTINCT l.key FROM unnest(pool) AS p, unnest(p.limits) AS l (key)
             WHERE cardinality(p.limits) > 1 AND l.key <> ALL (held) ORDER BY 1 LIMIT budget - keys) AS k
@@ -324,6 +336,9 @@ BEGIN
             END IF;
             IF rated THEN
                 started := started || next.limits;
+            END IF;
+            IF next.turn_setting IS NOT NULL THEN
+                PERFORM set_config(next.turn_setting, next.turn_place, false);
             END IF;
         END IF;
     END LOOP;
