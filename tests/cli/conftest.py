@@ -6,8 +6,16 @@ from pathlib import Path
 import pytest
 
 from tests.kit.archive import bucket, history, location, object_store, tenders
+from tests.kit.fixtures import ledger
 
-__all__ = ["bucket", "history", "location", "object_store", "tenders"]  # fixtures, for the tests of this folder too
+__all__ = [
+    "bucket",
+    "history",
+    "ledger",
+    "location",
+    "object_store",
+    "tenders",
+]  # fixtures, for the tests of this folder too
 
 
 @pytest.fixture

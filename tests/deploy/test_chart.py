@@ -64,7 +64,7 @@ def test_helm_has_nothing_to_say(helm: Callable[..., subprocess.CompletedProcess
         {"scaling__enabled": "true", "scaling__queue": "pdf"},
         {"dashboard__enabled": "false"},
         {"shutdownTimeout": "0"},
-        {"databasesSecret": "shop-databases", "migration__skipUnreachable": "true"},
+        {"databasesSecret": "shop-databases", "migration__skipUnreachable": "true", "rehearsal__enabled": "true"},
         {"shutdownTimeout": "60", "worker__queues": "default=10,pdf=2", "worker__replicas": "5"},
     ],
     ids=["default", "scaled", "no dashboard", "hasty", "several databases", "slow"],

@@ -116,6 +116,13 @@ async def test_a_story_is_found_by_the_unique_key_of_its_kind(app: Holdfast, led
         await until(lambda: ledger.status(job) == "completed")
 
 
+def test_a_story_is_addressed_in_one_way(ledger: Ledger) -> None:
+    """Otherwise one of the two would be ignored, and the message reach another story than was meant."""
+    for more in ("kind => 'fulfil'", "unique_key => 'order'", "kind => 'fulfil', unique_key => 'order'"):
+        with pytest.raises(psycopg.Error, match="chain: give it, or a kind and a unique_key, not both"):
+            ledger.do(f"SELECT holdfast.send_message(1, 'approval', '1', {more})")
+
+
 async def test_a_message_of_another_type_is_refused_where_it_is_sent(app: Holdfast, database: str) -> None:
     approval: Any = app.message("approval", Approval)
     async with await psycopg.AsyncConnection.connect(database) as conn:

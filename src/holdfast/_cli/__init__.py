@@ -20,6 +20,7 @@ A `run` that returns a number means that status.
 # bucket.py      finds the bucket of the archive and the files in it
 # process.py     handles log, signals, event loop and exit of a process that runs handlers
 # job_story.py   reads and prints the whole story of a job
+# story_source.py reads the steps of a handler from its source
 # probe.py       serves /live, /ready and /metrics of a worker from a thread
 # server.py      runs uvicorn with timeouts against slow clients
 # together.py    serves the dashboard beside a worker, with a login that works once
@@ -47,6 +48,7 @@ A `run` that returns a number means that status.
 # top.py         opens the terminal dashboard
 # capacity.py    computes what a deployment can bear
 # check.py       prints all settings and checks the databases
+# rehearse.py    holds new code against what waits in the databases
 
 from __future__ import annotations
 
@@ -83,8 +85,9 @@ _COMMANDS = {
     "top": "watch and act in the terminal",
     "capacity": "compute what a deployment can bear, and what gives out first",
     "check": "print every setting and its source, and check the databases",
+    "rehearse": "hold new code against what waits in the database, before a deployment",
 }
-_OF_AN_APPLICATION = ("worker", "dev", "tick", "import-outbox", "serve", "check")
+_OF_AN_APPLICATION = ("worker", "dev", "tick", "import-outbox", "serve", "check", "rehearse")
 # The exit status of a shell for a program that SIGINT ended.
 _INTERRUPTED = 130
 

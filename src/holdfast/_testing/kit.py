@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
 P = ParamSpec("P")
 
 MOST = 1000
@@ -169,10 +168,7 @@ class Testing:
 
     @_awaited
     async def run_until(self, step: str) -> None:
-        """Run the due jobs until a story waits for this message, or sleeps or gathers jobs at this step.
-
-        Earlier sleeps end at once. Raises AssertionError if none does.
-        """
+        """Run due jobs, past sleeps, until a story waits at this step or message. Raises AssertionError otherwise."""
         await self._verbs.run_until(self._run, partial(self._verbs.staged, self._run, _IN_THREAD), step)
 
     @_awaited
@@ -323,7 +319,7 @@ class KitVerbs:
 
     async def run_until(self, run: StageRun, staged: Callable[[Work[Drained]], Awaitable[Drained]], step: str) -> None:
         for _ in range(MOST):
-            await staged(_drain_until(step))
+            await staged(partial(_drain_until, step))
             suspended = await run(suspended_stories())
             if any(story.step == step for story in suspended):
                 return
@@ -373,8 +369,8 @@ def _drain(
     return drain
 
 
-def _drain_until(step: str) -> Work[Drained]:
-    return lambda stage: stage.drain(limit=MOST, seconds=_seconds(LONGEST), raise_errors=True, until=step)
+async def _drain_until(step: str, stage: Stage) -> Drained:
+    return await stage.drain(limit=MOST, seconds=LONGEST.total_seconds(), raise_errors=True, until=step)
 
 
 def _run_job(job: NewJob[Any] | Handle[Any], timeout: Duration, *, raise_errors: bool) -> Work[Ran]:

@@ -116,18 +116,9 @@ class Stage:
             await self._run(stop_worker(self._row.id, "stopped"))
 
     async def drain(
-        self,
-        *,
-        limit: int,
-        seconds: float,
-        raise_errors: bool,
-        events: EventFeed | None = None,
-        until: str | None = None,
+        self, *, limit: int, seconds: float, raise_errors: bool, events: EventFeed | None = None, until: str = ""
     ) -> Drained:
-        """Run the due jobs and those they enqueue, until none is due; with `events`, also the jobs of events.
-
-        `until`: the step at which a story waits. Default: none.
-        """
+        """Run due jobs, also those of `events`, until none is due, or until a story waits at this step."""
         end = time.monotonic() + seconds
         ran = await self._reap()
         while queues := await self._due_with(events):
@@ -138,7 +129,7 @@ class Stage:
             if (job := await self._claim_one(queues)) is None:
                 break
             ran.append(await self._attempt(job, end - time.monotonic(), raise_errors=raise_errors))
-            if until is not None and any(story.step == until for story in await self._run(suspended_stories())):
+            if until and any(story.step == until for story in await self._run(suspended_stories())):
                 break
         return Drained(tuple(ran))
 

@@ -25,6 +25,7 @@ In the order in which a job passes through them:
     processes.py  starts the processes ahead of the jobs, and replaces one that ends
     child.py      is one process: what its worker calls, and what runs in it
     steps.py      is the verbs of a story, for async and for plain handlers
+    step_results.py  records what steps return, and reads it again
     journal.py    finds and records the steps of one attempt at a story
     suspension.py cancels the handler of a story once all its tasks wait
     recorder.py   records the steps of all stories together

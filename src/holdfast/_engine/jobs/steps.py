@@ -6,22 +6,22 @@ import asyncio
 import contextvars
 from contextlib import contextmanager
 from datetime import datetime
-from functools import lru_cache, partial, wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from holdfast._drivers import outside_transaction, run, run_sync
 from holdfast._engine.jobs.journal import NEVER, NO_FAILURES, Journal, current
+from holdfast._engine.jobs.step_results import received, result_of, results_of
 from holdfast._engine.jobs.suspension import Suspension
 from holdfast._engine.keeper import in_thread
 from holdfast._logs.failure import Failure, only_leaf
-from holdfast._model.codec import Result
 from holdfast._model.duration import LONGEST, as_timedelta
 from holdfast._model.errors import ChainFailed, HoldfastError, InvalidStep, StoryChanged
 from holdfast._model.job import Failed, Rescheduled
 from holdfast._model.message import Message
 from holdfast._model.new_job import MOST_BLOCKERS, check_new_job
 from holdfast._model.option import check_time
-from holdfast._model.step import Step, is_async, returned_type
+from holdfast._model.step import Step, is_async
 from holdfast._store.step import save_step
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.jobs.journal import Running
     from holdfast._engine.jobs.recorder import Recorder
-    from holdfast._model.codec import JsonCodec
+    from holdfast._model.codec import JsonCodec, Result
     from holdfast._model.duration import Duration
     from holdfast._model.message import Receivable
     from holdfast._model.new_job import NewJob
@@ -138,7 +138,7 @@ class Steps:
         due, text = await self.journal.receive(step, span, found, by)
         if due is not None:
             await self._suspend(due, by)
-        return None if text is None else _received(message, text)
+        return None if text is None else received(message, text)
 
     @_at_work
     async def gather(self, step: Step, jobs: Sequence[NewJob[Any]]) -> list[Any]:
@@ -222,7 +222,7 @@ class Steps:
         due, text = self._wait(self.journal.receive(step, span, found, by))
         if due is not None:
             self._suspend_sync(due, by)
-        return None if text is None else _received(message, text)
+        return None if text is None else received(message, text)
 
     def gather_sync(self, step: Step, jobs: Sequence[NewJob[Any]]) -> list[Any]:
         _check_gather(step, jobs)
@@ -288,21 +288,11 @@ class Steps:
         return nth < step.attempts
 
     def _results(self, step: Step, jobs: Sequence[NewJob[Any]], children: Sequence[Child], by: object) -> list[Any]:
-        """Return the results of children that have ended. Raises ChainFailed for the first that did not complete."""
-        if len(children) != len(jobs):
-            raise StoryChanged(f"step {step} gathers {len(jobs)} jobs, and was recorded with {len(children)}")
-        for chain_id, status, _, error_code, error in children:
-            if status != "completed":
-                failure = ChainFailed(chain_id, status, error_code, error)
-                self.journal.raises(step.at, failure, by)
-                raise failure
         try:
-            return [
-                self.journal.codec.decode(child.result or "null") if job.decode is None else job.decode(child.result)
-                for job, child in zip(jobs, children, strict=True)
-            ]
-        except HoldfastError as exc:
-            raise InvalidStep(f"step {step}: the result of a job is not of its declared type: {exc}") from exc
+            return results_of(step, jobs, children, self.journal.codec)
+        except ChainFailed as exc:
+            self.journal.raises(step.at, exc, by)
+            raise
 
     def _kept(self, running: Running, text: str) -> Statement[Kept]:
         worker = self.journal.recorder.worker
@@ -352,31 +342,6 @@ class Steps:
         return exc
 
 
-def result_of(step: Step, fn: Callable[..., Any]) -> Result:
-    """Return how the results of a function are recorded. Raises InvalidStep if it declares no type."""
-    hint = returned_type(step, fn)
-    try:
-        return _cached_result(step.name, hint)
-    except TypeError:  # not hashable
-        return StepResult(step.name, hint)
-
-
-class StepResult(Result):
-    """The results of a step."""
-
-    def __init__(self, name: str, hint: Any) -> None:
-        super().__init__(f"step {name!r}", type(None), lambda given: given)
-        self._given = hint
-
-    def _hint(self) -> Any:
-        return type(None) if self._given is None else self._given
-
-
-@lru_cache(maxsize=1024)
-def _cached_result(name: str, hint: Any) -> Result:
-    return StepResult(name, hint)
-
-
 @contextmanager
 def _in_step(step: Step) -> Iterator[None]:
     token = _inside.set(str(step))
@@ -419,13 +384,6 @@ def _check_gather(step: Step, jobs: Sequence[NewJob[Any]]) -> None:
         raise InvalidStep(f"step {step}: a gather has no attempts, timeout or returns: they are those of its jobs")
     if len(jobs) > MOST_BLOCKERS:
         raise InvalidStep(f"step {step}: at most {MOST_BLOCKERS} jobs are gathered at once, got {len(jobs)}")
-
-
-def _received(message: Receivable[Any], text: str) -> Any:
-    try:
-        return message.decode(text)
-    except HoldfastError as exc:
-        raise InvalidStep(f"the message {message.name} is not of its declared type: {exc}") from exc
 
 
 def _retry_pause(nth: int) -> float:

@@ -321,6 +321,7 @@ DECLARE
     story holdfast.job;
     ended holdfast.chain_end;
     fault text := coalesce(CASE WHEN chain IS NULL AND (kind IS NULL OR unique_key IS NULL) THEN 'chain: an id expected, got null'
+        WHEN chain IS NOT NULL AND (kind IS NOT NULL OR unique_key IS NOT NULL) THEN 'chain: give it, or a kind and a unique_key, not both'
         WHEN name IS NULL THEN 'name: 1 to 200 bytes of text expected, got null'
         WHEN payload IS NULL THEN 'payload: JSON expected, got null'
         WHEN pg_column_size(payload) > 16777220 THEN format('payload: at most 16 MiB expected, got %s bytes', pg_column_size(payload) - 4) END,
