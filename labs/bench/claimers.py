@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from holdfast import _drivers as drivers
-from holdfast._engine.jobs.due import WHOLE_EVERY
+from holdfast._engine.jobs.due import LEAST_PLAIN, LONGEST_PLAIN, WHOLE_EVERY
 from holdfast._store.claim import ClaimedJob
 from holdfast._store.finish import complete_plain, finish_jobs
 from holdfast._store.lease import Held
@@ -80,15 +80,18 @@ class Ours:
         self._conn = conn
         self._worker = worker
         self._round = round_
-        self._plain_until = -math.inf
+        self._whole_at = -math.inf
+        self._plain_left = 0
 
     async def turn(self) -> int:
-        if time.monotonic() < self._plain_until and (statement := self._worker.plain(BATCH)) is not None:
+        self._plain_left -= 1
+        plain_for = LONGEST_PLAIN if self._plain_left >= 0 else WHOLE_EVERY
+        if time.monotonic() - self._whole_at < plain_for and (statement := self._worker.plain(BATCH)) is not None:
             if jobs := await drivers.run(self._conn, statement):
                 self._worker.learn_plain(jobs)
                 await self._finish(jobs)
                 return len(jobs)
-            self._plain_until = -math.inf
+            self._whole_at = -math.inf
         while True:
             reach = self._worker.floors.reach()
             claim = await drivers.run(self._conn, self._worker.statement(BATCH, reach))
@@ -97,7 +100,8 @@ class Ours:
                 break
             self._round.fruitless += 1
             await asyncio.sleep(pause)
-        self._plain_until = time.monotonic() + WHOLE_EVERY if len(claim.jobs) == BATCH else -math.inf
+        if len(claim.jobs) == BATCH:
+            self._whole_at, self._plain_left = time.monotonic(), LEAST_PLAIN
         if claim.jobs:
             await self._finish(claim.jobs)
         return len(claim.jobs)

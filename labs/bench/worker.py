@@ -59,11 +59,11 @@ class Worker:
 
     def plain(self, limit: int) -> Statement[list[ClaimedJob]] | None:
         """Return the plain claim that follows a full one, on a connection with `pin_plans`."""
-        windows = self.windows.asked()
+        windows = self.windows.asked_by_plain()
         return claim_plain(self.id, self.queues[0], limit, served=self._served, floors=self.floors, windows=windows)
 
     def learn_plain(self, jobs: Sequence[ClaimedJob]) -> None:
-        if self.windows.asked()[0] in {0, WINDOWS}:
+        if self.windows.asked_by_plain()[0] in {0, WINDOWS}:
             self.floors.pass_by(jobs)
         else:
             self.windows.move()

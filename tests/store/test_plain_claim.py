@@ -12,7 +12,7 @@ from holdfast._drivers import run_sync
 from holdfast._store.claim import Floors, Served, claim_jobs
 from holdfast._store.plain import claim_plain
 from holdfast._store.statement import pin_plans
-from tests.kit.workers import Worker, enqueue, job, number
+from tests.kit.workers import Worker, enqueue, job
 
 if TYPE_CHECKING:
     import psycopg
@@ -145,17 +145,48 @@ def test_a_suspect_is_passed_over_and_an_expired_job_is_marked(connect: Connect)
     assert [one.expired for one in claiming.plain(1)] == [True]
 
 
-@pytest.mark.parametrize("windows", [(8, 0), (2, 4)])
-def test_it_takes_nothing_from_windows_of_others(connect: Connect, windows: tuple[int, int]) -> None:
+ALL, ONE = (8, 0), (1, 4)
+QUEUE = "hashtext('holdfast.claim default')"
+
+
+def shards(claiming: Claiming, windows: tuple[int, int]) -> set[int]:
+    return {one.id & 63 for one in claiming.plain(128, windows)}
+
+
+def test_it_locks_the_windows_that_it_scans(connect: Connect) -> None:
     claiming, other = Claiming(connect()), connect()
     enqueue(claiming.conn, job())
     claiming.whole(1, keep=True)
     enqueue(claiming.conn, *[job() for _ in range(128)])
-    shards = {one.id & 63 for one in claiming.plain(128, windows)}
-    assert shards == (set(range(64)) if windows[0] == 8 else set(range(32, 48)))
+    every, window = set(range(64)), {place: set(range(8 * place, 8 * place + 8)) for place in range(8)}
+    assert shards(claiming, ALL) == every
+    assert shards(claiming, ONE) == window[4]
     with other.transaction():
-        held = number(other, "SELECT pg_try_advisory_xact_lock_shared(hashtext('holdfast.claim default'), 8)")
-        assert held
-        assert number(other, "SELECT pg_try_advisory_xact_lock(hashtext('holdfast.claim default'), 5)")
-        assert claiming.plain(128, windows) == []
-        assert len(claiming.plain(128, (2, 6))) == 32
+        # As a claim that scans the windows 4 to 7 locks them.
+        other.execute(f"SELECT pg_advisory_xact_lock_shared({QUEUE}, 8)".encode())
+        other.execute(f"SELECT pg_advisory_xact_lock({QUEUE}, w) FROM generate_series(4, 7) AS w".encode())
+        assert shards(claiming, ALL) == set(), "another claims too: the whole claim learns that"
+        assert shards(claiming, ONE) == window[0], "the next that is free"
+        other.execute(f"SELECT pg_advisory_xact_lock({QUEUE}, w) FROM generate_series(0, 3) AS w".encode())
+        assert shards(claiming, ONE) == every, "none is free: what others have locked is passed over"
+    with other.transaction():
+        other.execute(f"SELECT pg_advisory_xact_lock({QUEUE}, 8)".encode())
+        assert shards(claiming, ALL) == set()
+        assert shards(claiming, ONE) == every
+
+
+def test_two_claims_of_one_window_do_not_meet(connect: Connect) -> None:
+    claiming, other = Claiming(connect()), Claiming(connect())
+    enqueue(claiming.conn, job())
+    for each in (claiming, other):
+        each.whole(1, keep=True)
+    other.floors = claiming.floors
+    enqueue(claiming.conn, *[job() for _ in range(128)])
+    with claiming.conn.transaction():
+        first = claiming.plain(4, ONE, keep=True)
+        second = other.plain(4, ONE, keep=True)
+        assert {one.id & 63 for one in first} <= set(range(32, 40))
+        assert {one.id & 63 for one in second} <= set(range(40, 48))
+    third = other.plain(12, ONE, keep=True)
+    assert {one.id & 63 for one in third} <= set(range(32, 40))
+    assert not {one.id for one in third} & {one.id for one in first}

@@ -256,15 +256,19 @@ class Windows:
         """Return how many windows the next claim asks for, and the first of them; 0: it locks none."""
         return (0, 0) if self._without else (self._width, self._first // self._width * self._width)
 
-    def move(self) -> None:
+    def asked_by_plain(self) -> tuple[int, int]:
+        """Return the same for a plain claim. It scans all windows, or one: the first free one from there on."""
+        return self.asked() if self._width == WINDOWS or self._without else (1, self._first)
+
+    def move(self, windows: int = 1) -> None:
         """Start the next claim where this one ended, so that at most eight claims see all windows."""
-        self._first = (self._first // self._width + 1) * self._width % WINDOWS
+        self._first = (self._first // windows + 1) * windows % WINDOWS
 
     def learn(self, claim: Claim) -> float:
         """Adapt to the result of a claim; return how many seconds to wait before the next one."""
         self._without = max(0, self._without - 1)
         if claim.crowded is not None:
-            self.move()
+            self.move(self._width)
             self._width = max(1, self._width // 2) if claim.crowded else min(WINDOWS, self._width * 2)
         if claim.jobs or not claim.again:
             self._fruitless = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from holdfast._store.claim import SHARDS, WHOLE, WINDOWS, ClaimedJob, Shards, split_leases
+from holdfast._store.claim import WHOLE, ClaimedJob, Shards, split_leases
 from holdfast._store.statement import Statement, many, number_array, statement, text_array
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def claim_plain(  # noqa: PLR0913 - one keyword per input of a claim
 ) -> Statement[list[ClaimedJob]] | None:
     """Claim at most `limit` jobs of one queue: the first that `claim_jobs` would take from the floors on, or none.
 
-    `windows`: how many windows to lock and scan, and the first of them; 0: it scans all and locks none.
+    `windows`: as `Windows.asked_by_plain` returns it.
     None: there are no floors, or too many priorities of too many kinds.
     """
     lanes = floors.lanes(0, [queue], None)
@@ -81,8 +81,6 @@ def claim_plain(  # noqa: PLR0913 - one keyword per input of a claim
         highs=number_array([high for _, _, high in ranges]),
         windows=width,
         first_window=first,
-        shard_from=0 if width in {0, WINDOWS} else SHARDS // WINDOWS * first,
-        shard_to=SHARDS - 1 if width in {0, WINDOWS} else SHARDS // WINDOWS * (first + width) - 1,
     )
 
 

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from holdfast._model.settings import Settings
     from holdfast._model.work import Lease
 
-# At least one claim in so many seconds is a whole one: it looks below the floors, and learns which windows are free.
+# After a whole claim, plain ones follow for so many seconds, or so many of them if claims are slow, but not for long:
+# the next whole one looks below the floors, and learns which windows are free.
 WHOLE_EVERY = 0.025
+LEAST_PLAIN = 4
+LONGEST_PLAIN = 0.25
 
 
 class DueJobs:
@@ -32,8 +35,10 @@ class DueJobs:
         self.shards = Shards(settings.shard_index or 0, settings.shard_count or 1)
         self.floors = Floors()
         self._windows = Windows()
-        self._plain_until = -math.inf
-        """Until when plain claims may follow the last whole one, by the monotonic clock."""
+        self._whole_at = -math.inf
+        """When the last whole claim ended behind which plain ones may follow, by the monotonic clock."""
+        self._plain_left = 0
+        """How many of them may follow it in any case."""
 
     async def claim(
         self, wanted: Mapping[str, int], leases: Mapping[str, Lease], *, limit: int, start: str, reach: float
@@ -60,25 +65,27 @@ class DueJobs:
             self.floors.settle()
         # Only behind a full claim more is due, and behind a key another one is likely.
         backlog = len(claim.jobs) >= min(limit, sum(wanted.values())) and not any(job.order_key for job in claim.jobs)
-        self._plain_until = time.monotonic() + WHOLE_EVERY if backlog else -math.inf
+        self._whole_at = time.monotonic() if backlog else -math.inf
+        self._plain_left = LEAST_PLAIN
         return claim, self._windows.learn(claim)
 
     async def claim_plain(self, wanted: Mapping[str, int], leases: Mapping[str, Lease], *, limit: int) -> Claim | None:
         """Claim due jobs with one plain statement; None: that cannot decide which are next, and has taken none."""
         if (
-            time.monotonic() >= self._plain_until
+            time.monotonic() - self._whole_at > (LONGEST_PLAIN if self._plain_left > 0 else WHOLE_EVERY)
             or len(wanted) > 1
             or leases is not self.served.leases
             or self.shards.count > 1
             or not self._link.takes_plain
         ):
             return None
+        self._plain_left -= 1
         [(queue, slots)] = wanted.items()
-        most, windows = min(limit, slots), self._windows.asked()
+        most, windows = min(limit, slots), self._windows.asked_by_plain()
         statement = claim_plain(self._row.id, queue, most, served=self.served, floors=self.floors, windows=windows)
         jobs = [] if statement is None else await self._link.run(statement)
         if len(jobs) < most:
-            self._plain_until = -math.inf
+            self._whole_at = -math.inf
         if not jobs:
             return None
         if windows[0] in {0, WINDOWS}:

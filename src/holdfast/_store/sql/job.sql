@@ -37,34 +37,40 @@ RETURNING {{claimed}}
 
 -- name: claim_plain
 -- The jobs of one queue that claim_jobs would take next: from the floors of these lanes on, most urgent first, then oldest. It takes nothing
--- where more has to be decided: if a window is taken, a scheduled job is due, the queue is paused, a priority between the lanes has a due job
+-- where more has to be decided: if it asks for all windows and one is taken, a scheduled job is due, the queue is paused, a priority between the lanes has a due job
 -- (kinds, lows, highs), or one of the next jobs is not plain. It leaves what is less urgent than all lanes. The snapshot is a little older
 -- than the lock of the window: rows that another claim took in between are passed over, and locked until the statement ends.
+-- windows: 0, it scans all and locks none; 8, it locks and scans all; else it locks and scans one, the first free one from first_window on, and
+-- if none is free, it scans all.
+WITH free AS MATERIALIZED (
+    SELECT 8 * (w & 7) AS first_shard, 8 * (w & 7) + 7 AS last_shard
+    FROM generate_series(%(first_window)s::integer, %(first_window)s::integer + 7) AS w
+    WHERE %(windows)s::integer NOT IN (0, 8)
+        AND (SELECT pg_try_advisory_xact_lock_shared(hashtext('holdfast.claim ' || %(queue)s::text), 8))
+        AND pg_try_advisory_xact_lock(hashtext('holdfast.claim ' || %(queue)s::text), w & 7) LIMIT 1),
+seen AS MATERIALIZED (
+    SELECT * FROM free UNION ALL SELECT 0, 63 WHERE NOT EXISTS (SELECT FROM free)
+        AND CASE %(windows)s::integer WHEN 8 THEN pg_try_advisory_xact_lock(hashtext('holdfast.claim ' || %(queue)s::text), 8) ELSE true END)
 UPDATE holdfast.job j SET status = 'processing', attempt = least(j.attempt + 1, 32767), locked_by = %(worker)s::bigint,
     lock_token = (SELECT nextval('holdfast.token')), locked_until = now() + (%(leases)s::integer[])
         [coalesce(array_position(%(lease_kinds)s::text[], j.kind), 0) + 1] * interval '1 millisecond'
 WHERE j.ctid = ANY ((
     SELECT CASE WHEN bool_and(next.plain) THEN array_agg(next.ctid) END FROM (
         SELECT f.ctid, f.plain
-        FROM unnest(%(lane_kinds)s::text[], %(lane_levels)s::smallint[], %(lane_times)s::timestamptz[], %(lane_ids)s::bigint[])
+        FROM seen, unnest(%(lane_kinds)s::text[], %(lane_levels)s::smallint[], %(lane_times)s::timestamptz[], %(lane_ids)s::bigint[])
             AS l (kind, level, since, last), LATERAL (
             SELECT i.ctid, i.priority, i.available_at, i.id, {{plain}} AS plain FROM holdfast.job i
             WHERE i.status = 'pending' AND {{due}} AND i.queue = %(queue)s::text AND i.kind = l.kind AND i.priority = l.level
                 AND (i.available_at, i.id) > (CASE WHEN l.since <= now() THEN l.since ELSE '-infinity' END, l.last)
-                AND i.shard BETWEEN %(shard_from)s::smallint AND %(shard_to)s::smallint
+                AND i.shard BETWEEN seen.first_shard AND seen.last_shard
             ORDER BY i.available_at, i.id LIMIT %(limit)s::integer FOR NO KEY UPDATE SKIP LOCKED) AS f
-        WHERE (SELECT CASE %(windows)s::integer WHEN 0 THEN true
-                WHEN 8 THEN pg_try_advisory_xact_lock(hashtext('holdfast.claim ' || %(queue)s::text), 8)
-                ELSE pg_try_advisory_xact_lock_shared(hashtext('holdfast.claim ' || %(queue)s::text), 8)
-                    AND (SELECT bool_and(pg_try_advisory_xact_lock(hashtext('holdfast.claim ' || %(queue)s::text), w))
-                         FROM generate_series(%(first_window)s::integer, %(first_window)s::integer + %(windows)s::integer - 1) AS w) END
-            AND NOT EXISTS (SELECT FROM holdfast.job s WHERE s.later AND s.status = 'pending'
+        WHERE NOT EXISTS (SELECT FROM holdfast.job s WHERE s.later AND s.status = 'pending'
                 AND s.priority = ANY ('{0,1,2,3,4,5,6,7,8,9}'::smallint[]) AND s.available_at <= now())
             AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = %(queue)s::text AND q.paused)
             AND NOT EXISTS (SELECT FROM unnest(%(kinds)s::text[], %(lows)s::smallint[], %(highs)s::smallint[]) AS r (kind, low, high), LATERAL (
                 SELECT FROM holdfast.job i
                 WHERE i.status = 'pending' AND {{due}} AND i.queue = %(queue)s::text AND i.kind = r.kind
-                    AND i.priority BETWEEN r.low AND r.high LIMIT 1) AS other))
+                    AND i.priority BETWEEN r.low AND r.high LIMIT 1) AS other)
         ORDER BY f.priority, f.available_at, f.id LIMIT %(limit)s::integer) AS next)::tid[])
 RETURNING {{claimed}}
 
