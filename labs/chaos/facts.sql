@@ -8,7 +8,7 @@ CREATE TABLE chaos.promise (
     n        bigint NOT NULL,
     workload text NOT NULL,
     key      text,                  -- order key; of a join the chains that it comes after, with commas; of trouble the error code
-    expected text NOT NULL          -- how it must end: completed, failed or either
+    expected text NOT NULL          -- how it must end: completed, failed, cancelled or either
 );
 
 -- Written in the transaction of `job.complete`: two lines for each job, and all amounts add up to nothing.

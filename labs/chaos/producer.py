@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Workload = Literal[
     "plain", "ledger", "keyed", "chain", "join", "version", "typed", "probe", "rare", "trouble", "held", "spoilt"
 ]
-Expected = Literal["completed", "failed", "either"]
+Expected = Literal["completed", "failed", "cancelled", "either"]
 # Of all jobs, those of a chain's later steps included.
 SHARES: dict[Workload, float] = {
     "plain": 0.791,

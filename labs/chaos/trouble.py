@@ -68,10 +68,11 @@ async def exits(job: Job[State]) -> int:
 
 
 @app.job("trouble.poison", queue=QUEUE, retry=TWICE)
-async def poisons(_: Job[State]) -> None:
-    """Kill the worker every time, when others have begun beside it."""
-    await asyncio.sleep(0.2)
-    os._exit(EXIT_CODE)
+async def poisons(_: Job[State], harmless: bool = False) -> None:  # noqa: FBT001, FBT002
+    """Kill the worker every time, when others have begun beside it, unless it is harmless."""
+    if not harmless:
+        await asyncio.sleep(0.2)
+        os._exit(EXIT_CODE)
 
 
 @app.job("trouble.child_exit", queue=QUEUE, retry=RETRY, executor="process", max_runtime=PATIENCE)

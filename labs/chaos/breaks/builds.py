@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from labs.chaos.breaks import crowds, plays, relays
+from labs.chaos.breaks import common_ways, crowds, plays, relays
 
 if TYPE_CHECKING:
     import psycopg
@@ -283,4 +283,12 @@ BUILDS: Final = (
         "lost",
         (("expiry_clock", "ELSE '-infinity'", "ELSE now()"),),
     ),
+    Build("plain claim that ignores order keys", common_ways.KEYS, "keys out of order"),
+    Build("plain claim that ignores a pause", common_ways.PAUSED, "claimed while paused"),
+    Build("plain claim that takes suspects", common_ways.POISON, "innocent jobs harmed"),
+    Build("plain claim that ignores an expiry", common_ways.EXPIRED, "wrong outcome"),
+    Build("plain claim that ignores windows", common_ways.CROWD, "attempts miscounted"),
+    Build("name that is trusted", plays.FORGED, "attempts miscounted"),
+    Build("record of a sleep that is left", common_ways.BESIDE_IDLE, "picked up too late"),
+    Build("worker that claims more than it can start", common_ways.BESIDE_LATE, "picked up too late"),
 )

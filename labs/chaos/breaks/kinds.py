@@ -15,7 +15,7 @@ from holdfast import Continue, Job, OrderKey, Unique
 from holdfast._engine.jobs import finish
 from holdfast._engine.runner import Runner
 from holdfast._model.job import Completed
-from labs.chaos.application import RETRY, STANDSTILL, Signed, State, app, only
+from labs.chaos.application import QUEUES, RETRY, STANDSTILL, Signed, State, app, only
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -29,6 +29,8 @@ _CLAIM = (
 )
 RUNNER = "CHAOS_RUNNER"
 """The state of the singleton runner: `busy` or `gone`."""
+ONLY = "CHAOS_ONLY"
+"""The one queue that the workers serve. Default: all."""
 SPOILS = "CHAOS_SPOILS"
 """Where the outcome of `break.spoilt` is refused: by the `server` or the `client`."""
 SPOILT = {
@@ -205,3 +207,6 @@ match os.environ.get(RUNNER):
         app._runners["only"] = Runner("only", only, singleton=True)
     case "gone":
         del app._runners["only"]
+if served := os.environ.get(ONLY):
+    for queue in QUEUES.keys() - {served}:
+        del QUEUES[queue]

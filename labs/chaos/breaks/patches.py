@@ -29,7 +29,7 @@ from holdfast._store.finish import Answers
 from holdfast._store.lease import ClaimAnswer
 from holdfast._store.sleeper import look_ahead
 from holdfast._store.statement import Statement
-from labs.chaos.breaks import kinds, relay_patches
+from labs.chaos.breaks import common_patches, kinds, relay_patches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -256,4 +256,5 @@ PATCHES: Final[dict[str, Callable[[], None]]] = {
     "singleton without lock": run_everywhere,
     **{f"outage because {name}": try_for_ever for name in kinds.SPOILT},
     **relay_patches.PATCHES,
+    **common_patches.PATCHES,
 }

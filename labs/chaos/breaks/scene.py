@@ -73,6 +73,8 @@ class Scene:
     probes: list[Probe] = field(default_factory=list)
     lost: range = range(0)
     """The places of the broker's stream whose events the database has lost."""
+    seen: list[Violation] = field(default_factory=list)
+    """What the act itself saw."""
 
     @property
     def replicas(self) -> list[Replica]:
@@ -80,6 +82,10 @@ class Scene:
 
     async def promise(self, *promised: Promised) -> list[int]:
         return await self.site.load.promise(*promised)
+
+    def note(self, check: str, case: str) -> None:
+        """Note a violation that no check finds afterwards."""
+        self.seen.append(Violation(check, 1, (case,)))
 
     async def value(self, query: str, *params: object) -> Any:
         return await value(self.conn, query, *params)
@@ -217,14 +223,13 @@ class Stage:
             site = Site(self._ground, fleet, load, publisher, play.pace, folder, quiet=True)
             conn = await stack.enter_async_context(await self._ground.admin())
             scene = Scene(site, lines, conn)
-            found: list[Violation] = []
             async with fleet:
                 begun = time.monotonic()
                 async with load:
                     try:
                         await play.act(scene)
                     except TimeoutError as stuck:
-                        found.append(Violation("the play could not go on", 1, (str(stuck),)))
+                        scene.note("the play could not go on", str(stuck))
                     if play.events:
                         await self._delivered(play.patience)
                     await self._drained(play.patience)
@@ -232,7 +237,7 @@ class Stage:
                 for replica in fleet.replicas:
                     replica.kill()
             arrivals = [one for one in await broker.arrivals() if one.place not in scene.lost] if play.events else []
-            return found + await asyncio.to_thread(self._judge, scene, play, calm, arrivals)
+            return scene.seen + await asyncio.to_thread(self._judge, scene, play, calm, arrivals)
 
     async def _drained(self, patience: float) -> None:
         deadline = time.monotonic() + patience

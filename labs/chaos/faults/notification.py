@@ -69,6 +69,9 @@ async def forge(site: Site, dice: random.Random) -> None:
     notifications += [
         (f"holdfast_{worker}", f"lost {job} {token} {dice.choice(_REASONS)}") for job, token, worker in running
     ]
+    # One name for each worker: it looks at more than it has slots for itself.
+    workers = [channel for channel in channels if channel != "holdfast"]
+    notifications += [(worker, f"{word} {running[0][0]}") for worker in workers if running for word in ("job", "late")]
     notifications += [(channel, f"ended {job}") for channel in channels for job, _, _ in running[:20]]
     url = site.ground.primary.url(DATABASE)
     async with await psycopg.AsyncConnection.connect(url, user=FORGER, autocommit=True) as forger:
