@@ -55,7 +55,7 @@ async def keys_in_a_backlog(scene: Scene) -> None:
 
 
 async def pause_in_a_backlog(scene: Scene) -> None:
-    """Pause the queue of a backlog; the workers hear of it only with their next heartbeat."""
+    """Pause the queue of a backlog; the workers read that only with their next heartbeat."""
     await scene.promise(*_backlog())
     await scene.until("SELECT count(*) >= 100 FROM holdfast.job_history")
     await scene.conn.execute("INSERT INTO holdfast.queue (name, paused) VALUES ('plain', true)")

@@ -74,7 +74,7 @@ class Scene:
     lost: range = range(0)
     """The places of the broker's stream whose events the database has lost."""
     seen: list[Violation] = field(default_factory=list)
-    """What the act itself saw."""
+    """The violations that the act itself saw."""
 
     @property
     def replicas(self) -> list[Replica]:
