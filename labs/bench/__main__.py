@@ -37,6 +37,7 @@ from labs.bench import (
     processes,
     relay,
     report,
+    start,
     wal,
 )
 from labs.bench.peers import run as peers
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 MEASUREMENTS: dict[str, Callable[[float], Section]] = {
     "felt": felt.measure,
+    "start": start.measure,
     "pair": pair.measure,
     "claim": claim.measure,
     "claimers": claimers.measure,

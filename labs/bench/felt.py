@@ -121,32 +121,32 @@ def _cpu(conn: psycopg.Connection[Any], pid: int) -> tuple[float, float]:
 @contextmanager
 def worker_taker(base: Ground) -> Iterator[Taker]:
     """Yield an idle worker of the real command, at default settings."""
-    with _place(base) as (url, conn, begun), workers(url, 1, application=APPLICATION) as [pid]:
+    with place(base) as (url, conn, begun), workers(url, 1, application=APPLICATION) as [pid]:
         yield Taker(conn, pid, begun, lambda: felt.sync.enqueue(conn, stamp.new(time.monotonic(), str(begun))))
 
 
 @contextmanager
 def bare_taker(base: Ground) -> Iterator[Taker]:
     """Yield a loop that listens and claims one."""
-    with _place(base) as (url, conn, begun):
+    with place(base) as (url, conn, begun):
         Plain(conn).create()
         process = subprocess.Popen([sys.executable, "-m", "labs.bench.bare", url, str(begun)])
         try:
-            yield Taker(conn, process.pid, begun, lambda: _send_plain(conn))
+            yield Taker(conn, process.pid, begun, lambda: send_plain(conn))
         finally:
             process.kill()
             process.wait()
 
 
 @contextmanager
-def _place(base: Ground) -> Iterator[tuple[str, psycopg.Connection[Any], Path]]:
+def place(base: Ground) -> Iterator[tuple[str, psycopg.Connection[Any], Path]]:
     with base.database() as url, connected(url) as conn, TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", AutocommitWarning)
         (begun := Path(folder) / "begun").touch()
         yield url, conn, begun
 
 
-def _send_plain(conn: psycopg.Connection[Any]) -> None:
+def send_plain(conn: psycopg.Connection[Any]) -> None:
     conn.execute(
         "WITH made AS (INSERT INTO plain.job (created_at, available_at, queue, kind, payload)"
         " VALUES (clock_timestamp(), clock_timestamp(), 'default', %s, %s::text::json) RETURNING queue)"
@@ -215,7 +215,7 @@ class Busy:
 
 def _busy(scale: float) -> dict[str, list[Busy]]:
     found: dict[str, list[Busy]] = {"default settings": [], "tuned": []}
-    with ground(autovacuum="on") as base, _place(base) as (url, conn, begun):
+    with ground(autovacuum="on") as base, place(base) as (url, conn, begun):
         for turn in range(max(1, round(ROUNDS * scale / 2))):
             for name, measured in found.items():
                 progress(f"felt: round {turn + 1}, {name}")

@@ -74,6 +74,25 @@ def test_it_says_which_database_it_serves(database: str, tmp_path: Path) -> None
     assert not any("this worker serves" in output for output in worker.messages())
 
 
+def test_full_collections_do_not_visit_what_the_application_imported(
+    database: str, tmp_path: Path, conn: psycopg.Connection[Any]
+) -> None:
+    (tmp_path / "own.py").write_text(
+        "import gc\nfrom logging import getLogger\nfrom holdfast import Holdfast\n"
+        "app = Holdfast()\nloaded = [[] for _ in range(100_000)]\n"
+        "@app.job('count')\nasync def count():\n"
+        "    objects = {'collected': len(gc.get_objects()), 'frozen': gc.get_freeze_count()}\n"
+        "    getLogger('own').info('counted', extra=objects)\n"
+    )
+    enqueue(conn, job("count"))
+    with Running("worker", "own:app", database=database, cwd=tmp_path) as worker:
+        (counted,) = worker.wait_for_line("counted")
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0
+    assert counted["frozen"] > 100_000
+    assert counted["collected"] < 20_000
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_run_jobs_then_stop(database: str, shop: Path, conn: psycopg.Connection[Any], number: signal.Signals) -> None:
     ids = enqueue(conn, *(job("quick", f'{{"n": {n}}}') for n in range(3)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import multiprocessing
 import os
@@ -78,9 +79,12 @@ class Process:
         """Run to the end, then cancel the tasks that handlers left, and wait for them briefly."""
         loop = self._runner.get_loop()
         loop.set_default_executor(self._threads)
+        # What is imported by now stays. Each full collection would visit it again, and stop all handlers meanwhile.
+        gc.freeze()
         try:
             return self._runner.run(main)
         finally:
+            gc.unfreeze()
             loop.run_until_complete(self._cancel_all())
 
     def on_signals(
