@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast._engine.jobs.claim import LINGER_FIRST, LINGER_FOR
 from holdfast._engine.jobs.finish import MOST_AT_ONCE
 from holdfast._engine.jobs.heartbeat import EARLIEST
+from holdfast._engine.jobs.named import MANY_JOBS, MANY_SECONDS
 from holdfast._engine.jobs.reap import MOST_AT_ONCE as REAPED_AT_ONCE
 from holdfast._engine.link import longest_pause
 from holdfast._engine.wake.sleep import RENEWED_AFTER
@@ -30,8 +31,6 @@ MAINTENANCE = 30
 LOOKS = 3
 """Statements of every worker in the same time: whether it is its turn, and which schedules there are."""
 MAINTAINED_EVERY = 60.0
-LINGER_POLLS = 3
-"""Polls at 4, 8 and 16 milliseconds and so on, until a worker goes to sleep."""
 
 
 class Pipeline:
@@ -51,6 +50,8 @@ class Pipeline:
         self._arrived = self.env.event()
         self._finish = self.env.event()
         self._found_at = -1.0
+        self._counted: deque[tuple[float, int]] = deque()
+        """When jobs were claimed, and how many, as far as that matters."""
         self._start = ""
         self._filled = False
         """Whether the last claim took as many jobs as it could."""
@@ -165,24 +166,31 @@ class Pipeline:
         if (yield from self._claim(wanted)):
             return
         passed = self.env.now - self._found_at
-        if passed <= LINGER_FOR:
+        if self._many and passed <= LINGER_FOR:
             if self.database.coarse:
                 yield from self._linger(LINGER_FOR - passed)
             else:
-                yield self.env.timeout(max(LINGER_FIRST, passed))
+                yield self.env.timeout(LINGER_FIRST)
             return
         yield from self._sleep()
 
+    @property
+    def _many(self) -> bool:
+        """Whether so many jobs were claimed just now that polling is cheaper than notifications."""
+        while self._counted and self.env.now - self._counted[0][0] > MANY_SECONDS + LINGER_FOR:
+            self._counted.popleft()
+        return sum(count for _, count in self._counted) >= MANY_JOBS
+
     def _linger(self, seconds: float) -> Loop:
         """Poll until jobs arrive. The polls themselves cost statements, and are not events of the simulation."""
-        self._arrived = self.env.event()
+        self._arrived, began = self.env.event(), self.env.now
         self.database.lingering[self] = None
         yield self._arrived | self.env.timeout(seconds + LINGER_FIRST)
         self.database.lingering.pop(self, None)
-        if not self._arrived.triggered:
-            self.database.tally.add("claims", LINGER_POLLS)
-            self.database.tally.add("statements", LINGER_POLLS)
-            self.database.cores.work(LINGER_POLLS * self.worker.costs.steps["claim"].call.server)
+        polls = (self.env.now - began) / LINGER_FIRST
+        self.database.tally.add("claims", polls)
+        self.database.tally.add("statements", polls)
+        self.database.cores.work(polls * self.worker.costs.steps["claim"].call.server)
 
     def stop_lingering(self) -> None:
         self.database.lingering.pop(self, None)
@@ -218,6 +226,7 @@ class Pipeline:
             self.worker.slots.holds(group.queue, group.count, of=self)
         if groups:
             self._found_at = self.env.now
+            self._counted.append((self.env.now, taken.total()))
             self.worker.dispatch()
         return bool(groups) or pause > 0
 
@@ -248,7 +257,6 @@ class Pipeline:
                         return
                     continue
                 self._woken = self.env.event()
-                found_at = self._found_at
                 if not (wanted := self.worker.slots.wanted(of=self)):
                     return
                 found = yield from self._claim(wanted)
@@ -256,7 +264,7 @@ class Pipeline:
                     # This worker cannot run all jobs that it was woken for: wake the next sleeper.
                     yield from self.database.call("wakes")
                     self.database.wake()
-                if found and (self._filled or self._found_at - found_at <= LINGER_FOR):
+                if found and (self._filled or self._many):
                     return
         finally:
             self.asleep = False
