@@ -79,7 +79,7 @@ class Process:
         """Run to the end, then cancel the tasks that handlers left, and wait for them briefly."""
         loop = self._runner.get_loop()
         loop.set_default_executor(self._threads)
-        # What is imported by now stays. Each full collection would visit it again, and stop all handlers meanwhile.
+        # Imported objects stay. Each full collection would visit them again, and stop all handlers meanwhile.
         gc.freeze()
         try:
             return self._runner.run(main)
