@@ -86,6 +86,7 @@ types:
 docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python -m tools.site.check
+	$(BIN)/python -m tools.site.search
 
 format:
 	$(BIN)/ruff check --fix $(CODE)

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: generated pages, and links from pages to files of the repository.
+"""Hooks of mkdocs: generated pages, links from pages to files of the repository, and the pages as plain Markdown.
 
 A page may link to any file of the repository, as on a code host. The site then has a page with that file's text.
 """
@@ -17,6 +17,7 @@ from tools.site import generated, scripts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from jinja2 import Environment
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.pages import Page
 
@@ -27,7 +28,8 @@ _ALWAYS = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 _LINK = re.compile(r"(?<!!)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 # Readers who search want to do something, before they want to know why it was decided.
-_BOOSTS = {"tutorials": 3, "how-to": 4, "decisions": 0.2, SOURCE: 0.2}
+_BOOSTS = {"tutorials/": 3, "how-to/": 4, "reference/api/": 0.3, "decisions/": 0.2, f"{SOURCE}/": 0.2}
+_LISTED = ("tutorials", "how-to", "explanation", "reference")
 _PICTURES = (".svg", ".png")
 _LANGUAGES = {
     ".py": "python",
@@ -51,8 +53,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for place, text in generated.pages().items():
         files.append(File.generated(config, place, content=text))
     for path in _linked_files(files):
-        shown = {"abs_src_path": str(ROOT / path)} if path.endswith(_PICTURES) else {"content": _shown(path)}
-        files.append(File.generated(config, _page_of(path), **shown))
+        if path.endswith(_PICTURES):
+            files.append(File.generated(config, _page_of(path), abs_src_path=str(ROOT / path)))
+        else:
+            files.append(File.generated(config, _page_of(path), content=_shown(path)))
     for place, script in scripts.SCRIPTS.items():
         files.append(File.generated(config, place, abs_src_path=str(scripts.provide(script))))
     return files
@@ -61,7 +65,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - mkdocs passes these by name
     """Fill in the generated parts, and lead links that leave docs/ to the pages of source files."""
     place = page.file.src_uri
-    page.meta.setdefault("search", {"boost": _BOOSTS.get(place.partition("/")[0], 1)})
+    boost = next((boost for folder, boost in _BOOSTS.items() if place.startswith(folder)), 1)
+    page.meta.setdefault("search", {"boost": boost})
     markdown = generated.filled(markdown)
     if place.startswith(f"{SOURCE}/"):
         return markdown
@@ -74,6 +79,21 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"]({os.path.relpath(_page_of(path), here)})"
 
     return _outside_code(markdown, led)
+
+
+def on_env(env: Environment, config: MkDocsConfig, files: Files) -> None:  # noqa: ARG001 - mkdocs passes these by name
+    """Write each page as Markdown beside the page, and a list of them for programs that read text."""
+    site = Path(config.site_dir)
+    lists: dict[str, list[str]] = {folder: [] for folder in _LISTED}
+    for file in files.documentation_pages():
+        if (page := file.page) is not None and page.markdown is not None:
+            place = site / file.src_uri
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(page.markdown, "utf-8")
+            lists.get(file.src_uri.partition("/")[0], []).append(f"- [{page.title}]({file.src_uri})")
+    parts = [f"## {folder.capitalize()}\n\n" + "\n".join(lines) for folder, lines in lists.items()]
+    head = f"# {config.site_name}\n\n> {config.site_description}"
+    (site / "llms.txt").write_text("\n\n".join([head, *parts]) + "\n", "utf-8")
 
 
 def _expanded(nav: Any) -> Any:
