@@ -338,6 +338,7 @@ export interface Overview {
   at: string;
   counted_at: string | null;
   ok: boolean;
+  verdict: string;
   problems: Problem[];
   depth: Depth;
   completed: number;
@@ -377,10 +378,16 @@ export interface PartitionLine {
 }
 
 export interface Problem {
-  code: "no_worker" | "no_reaper" | "unserved_kind" | "backlog" | "failing" | "stuck" | "relay_behind" | "relay_elsewhere" | "relay_parked" | "runner_failing" | "census_old";
+  code: "locked" | "no_worker" | "worker_silent" | "paused" | "unserved_kind" | "order_stopped" | "payload_unread" | "sink_down" | "kind_failing" | "retry_storm" | "slow_kind" | "catching_up" | "backlog" | "relay_elsewhere" | "relay_behind" | "relay_parked" | "no_reaper" | "stuck" | "runner_failing" | "census_old";
   severity: Severity;
+  title: string;
   text: string;
+  advice: string;
   about: string | null;
+  since: string;
+  count: number | null;
+  page: string;
+  command: string | null;
 }
 
 export interface QueueLine {
@@ -645,7 +652,8 @@ export interface OverviewQuestion {
 
 export interface QueueAction {
   action: "pause" | "resume" | "drain";
-  preview?: boolean;
+  reason?: string | null;
+  preview?: boolean | null;
   limit?: number;
 }
 
@@ -662,6 +670,7 @@ export interface RetentionChange {
 
 export interface RunnerAction {
   action: "run" | "pause" | "resume";
+  reason?: string | null;
 }
 
 export interface SubscriptionAction {
@@ -669,4 +678,5 @@ export interface SubscriptionAction {
   since?: string | null;
   after?: string | null;
   key?: string | null;
+  reason?: string | null;
 }

@@ -63,6 +63,7 @@ describe("the verdict", () => {
   const overview = {
     at: new Date(now.value).toISOString(),
     ok: true,
+    verdict: "All is well",
     problems: [],
     workers: 2,
     queues: [],
@@ -80,15 +81,30 @@ describe("the verdict", () => {
     expect(body.textContent).toContain("All is well, 5\u00a0min ago");
   });
 
-  it("puts what is critical first, with what to do", () => {
-    const problems: Overview["problems"] = [
-      { code: "backlog", severity: "warning", text: "Many wait.", about: "mail" },
-      { code: "no_worker", severity: "critical", text: "No worker is live.", about: null },
-    ];
-    const body = shown(<Verdict overview={{ ...overview, ok: false, problems }} />);
+  it("says what is wrong, what to do and where", () => {
+    const problem: Overview["problems"][number] = {
+      code: "unserved_kind",
+      severity: "critical",
+      title: "No worker serves a/b",
+      text: "3 jobs of a/b wait.",
+      advice: "Start a worker.",
+      about: "a/b",
+      since: overview.at,
+      count: 3,
+      page: "jobs?kind=a%2Fb&status=pending",
+      command: "holdfast worker",
+    };
+    const problems = [problem, { ...problem, page: "relays/x%2Fy", command: null }];
+    const body = shown(<Verdict overview={{ ...overview, ok: false, verdict: "2 problems", problems }} />);
     expect(body.querySelector("h2")?.textContent).toBe("2 problems");
-    expect(body.querySelector(".problems li")?.textContent).toContain("No worker is live.");
+    expect(body.querySelector(".problems li")?.textContent).toContain("3 jobs of a/b wait.");
     expect(body.querySelector(".problems code")?.textContent).toBe("holdfast worker");
+    const links = [...body.querySelectorAll(".problems a")];
+    expect(links.map((link) => link.getAttribute("href"))).toEqual([
+      "#/jobs?kind=a%2Fb&status=pending",
+      "#/relays/x%2Fy",
+    ]);
+    expect(links.map((link) => link.textContent)).toEqual(["Jobs", "Parked events"]);
   });
 });
 

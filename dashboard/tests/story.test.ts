@@ -1,7 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { advice } from "../src/advice";
 import { told, traceId } from "../src/story";
-import type { AttemptLine, JobStory, Problem, StepLine } from "../src/types";
+import type { AttemptLine, JobStory, StepLine } from "../src/types";
 import { job } from "./job";
 
 const attempt = (number: number, outcome: AttemptLine["outcome"]): AttemptLine => ({
@@ -132,26 +131,5 @@ describe("the trace", () => {
     );
     expect(traceId("nonsense")).toBeNull();
     expect(traceId(null)).toBeNull();
-  });
-});
-
-describe("advice", () => {
-  const CODES: Problem["code"][] = [
-    "no_worker",
-    "no_reaper",
-    "unserved_kind",
-    "backlog",
-    "failing",
-    "stuck",
-    "relay_behind",
-    "relay_elsewhere",
-    "runner_failing",
-    "census_old",
-  ];
-
-  it.each(CODES)("is there for %s, with a page to go to", (code) => {
-    const { what, link } = advice({ code, severity: "warning", text: "", about: "x" });
-    expect(what).not.toBe("");
-    expect(link).toMatch(/^#\//);
   });
 });

@@ -32,7 +32,7 @@ async def test_all_is_well_until_something_is_not_and_then_it_says_what_to_do(vi
         await expect(verdict.get_by_role("heading")).to_have_text("1 problem")
         problem = verdict.get_by_role("listitem")
         await expect(problem).to_contain_text(
-            "critical loyalty.points.add: 1 jobs are due in the queue loyalty, and no live worker takes them."
+            "critical 1 job of loyalty.points.add is due in the queue loyalty, and no live worker serves it."
         )
         await problem.get_by_role("link", name="Workers").click()
         await at.title("Workers")

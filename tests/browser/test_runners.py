@@ -46,7 +46,7 @@ async def test_a_runner_that_fails_is_a_problem_until_it_has_run_well(visit: Vis
         await at.button("Run now: stock.sync").click()
         live.until_run("stock.sync", "failed")
         await at.go()
-        await expect(problem).to_contain_text("stock.sync: its last run failed: ConnectionError")
+        await expect(problem).to_contain_text("The last run of stock.sync failed: ConnectionError")
         await problem.get_by_role("link").click()
         await at.title("stock.sync")
         await expect(at.row("failed", table="Runs of stock.sync").first).to_contain_text("the stock room is locked")

@@ -59,7 +59,17 @@ def test_pause_and_resume(database: str, conn: psycopg.Connection[Any]) -> None:
     assert audited(conn) == [(ME, "queue.pause", "default", None), (ME, "queue.resume", "default", None)]
 
 
+def test_a_misspelled_queue_is_not_created(database: str, conn: psycopg.Connection[Any]) -> None:
+    for words in (("pause", "mial"), ("resume", "mial"), ("set", "mial", "--rate", "1")):
+        output = holdfast("queues", *words, database=database)
+        assert (output.status, output.out) == (1, "")
+        assert "No queue is named mial" in output.err
+    assert audited(conn) == []
+    assert conn.execute("SELECT name FROM holdfast.queue").fetchall() == []
+
+
 def test_set_keeps_what_is_not_named(database: str, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, job(queue="pdf"))
     output = holdfast("queues", "set", "pdf", "--concurrency", "2", "--rate", "0.5", database=database)
     assert output == (0, "pdf: concurrency 2, lease_ms own, rate 0.5\n", "")
     assert control(conn, "pdf") == (False, 2, None, 0.5)

@@ -59,6 +59,8 @@ class _Claimed:
     attempt = 1
     max_attempts = 3
     chain_id = 7
+    queue = "default"
+    payload_version = 1
     headers = None
 
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psycopg
 import pytest
 
 from holdfast._ops.caller import Role
@@ -60,6 +61,13 @@ ACTS = [
     Act("POST", SUBSCRIPTION, {"action": "release"}, "subscription.release", "ledger", None),
 ]  # fmt: skip
 NAMES = [f"{act.action} {'of a filter' if 'filter' in act.json else ''}" for act in ACTS]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _queues(shop: Shop) -> None:
+    """Queues that nobody serves: only their rows name them."""
+    with psycopg.connect(shop.app.url) as conn:
+        conn.execute("INSERT INTO holdfast.queue (name) VALUES ('a/b'), ('paged')")
 
 
 def test_there_is_an_act_for_every_route_that_acts() -> None:

@@ -108,11 +108,11 @@ async def test_jobs(busy: Shop, database: str) -> None:
 
 async def test_the_line_above_all(busy: Shop, database: str) -> None:
     async with watching(database) as watched:
-        await until(lambda: "orphan: 1 jobs are due" in watched.text)
+        await until(lambda: "1 job of orphan is due" in watched.text)
         assert "✘ 1 problem" in watched.text
         assert "1 worker" in watched.text
         await busy.conn.execute("DELETE FROM holdfast.job WHERE kind = 'orphan'")
-        await until(lambda: "✔ all is well" in watched.text)
+        await until(lambda: "✔ All is well" in watched.text)
         # Of one minute, or of the two in which they ended.
         await until(lambda: {*"▁▂▃▄"} & {*watched.text.splitlines()[2]})
         await watched.press("exclamation_mark")

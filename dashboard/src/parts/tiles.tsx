@@ -38,6 +38,7 @@ export function Tiles({ overview, trail }: { overview: Overview | null; trail: S
 function tiles(overview: Overview | null, trail: Sample[]): Tile[] {
   const { completed = 0, failed = 0, retried = 0, workers = 0, relay_lag_events: lag = 0 } = overview ?? {};
   const { due = 0, pending = 0, processing = 0, oldest_due_seconds: oldest = 0 } = overview?.depth ?? {};
+  const fails = overview?.problems.some((problem) => problem.code === "kind_failing");
   const { p50 = null, p95 = null, p99 = null } = overview?.latency ?? {};
   return [
     {
@@ -53,7 +54,7 @@ function tiles(overview: Overview | null, trail: Sample[]): Tile[] {
       exact: count(failed),
       below: `${share(failed, failed + completed)} of all ended`,
       link: to("dead-letters"),
-      tone: failed > 0 ? "bad" : undefined,
+      tone: fails ? "bad" : undefined,
     },
     {
       name: "Due now",
@@ -64,7 +65,7 @@ function tiles(overview: Overview | null, trail: Sample[]): Tile[] {
       trail: trail.map((sample) => sample.due),
     },
     {
-      name: "Oldest waits",
+      name: "Oldest waiting job",
       value: due > 0 ? coarse(oldest) : "–",
       exact: duration(oldest),
       below: due > 0 ? "since it was due" : "nothing is due",

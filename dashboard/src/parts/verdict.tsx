@@ -1,20 +1,19 @@
-import { advice } from "../advice";
 import { now } from "../clock";
 import { many } from "../number";
+import { parse, to } from "../route";
 import type { Overview, Problem } from "../types";
 import { Icon } from "./icon";
 import { Time } from "./time";
 
 // The stream tells something every two seconds.
-const OLD_MS = 20_000;
+const OLD_MS = 15_000;
 
 /** Whether all is well, and if not, what to do. What is old says nothing of now. */
 export function Verdict({ overview }: { overview: Overview | null }) {
   if (overview === null) return <div class="verdict bone" aria-hidden="true" />;
-  const { ok, problems, workers, queues, counted_at } = overview;
+  const { ok, verdict, problems, workers, queues, counted_at } = overview;
   const critical = problems.some((problem) => problem.severity === "critical");
-  const told = ok && problems.length === 0 ? "ok" : critical ? "bad" : "warn";
-  const verdict = told === "ok" ? "All is well" : many(problems.length, "problem");
+  const told = ok ? "ok" : critical ? "bad" : "warn";
   const old = now.value - Date.parse(overview.at) > OLD_MS;
   const tone = old ? "idle" : told;
   return (
@@ -40,7 +39,7 @@ export function Verdict({ overview }: { overview: Overview | null }) {
       </div>
       {problems.length > 0 && (
         <ul class="problems">
-          {[...problems].sort(bySeverity).map((problem) => (
+          {problems.map((problem) => (
             <ProblemLine key={`${problem.code} ${problem.about}`} problem={problem} />
           ))}
         </ul>
@@ -50,23 +49,28 @@ export function Verdict({ overview }: { overview: Overview | null }) {
 }
 
 function ProblemLine({ problem }: { problem: Problem }) {
-  const { what, command, link, page } = advice(problem);
-  const critical = problem.severity === "critical";
+  const { severity, text, advice, command, since } = problem;
+  const critical = severity === "critical";
+  const { path, query } = parse(problem.page);
   return (
     <li class={critical ? "tone-bad" : "tone-warn"}>
       <Icon name={critical ? "failed" : "warning"} />
       <div>
         <p>
-          <b class="severity">{problem.severity}</b> {problem.text}
+          <b class="severity">{severity}</b> {text}
         </p>
         <p class="advice">
-          {what} {command && <code>{command}</code>} <a href={link}>{page}</a>
+          Since <Time at={since} />. {advice} {command && <code>{command}</code>}{" "}
+          <a href={to(path, query)}>{nameOf(path)}</a>
         </p>
       </div>
     </li>
   );
 }
 
-function bySeverity(a: Problem, b: Problem): number {
-  return Number(b.severity === "critical") - Number(a.severity === "critical");
+/** The name of a page, as its title has it. */
+function nameOf([page = "overview", id]: string[]): string {
+  if (page === "jobs" && id) return `Job #${id}`;
+  const name = id ? (page === "relays" ? "Parked events" : "Runs") : page.replace("-", " ");
+  return name.charAt(0).toUpperCase() + name.slice(1);
 }

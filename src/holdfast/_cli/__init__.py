@@ -32,6 +32,7 @@ A `run` that returns a number means that status.
 # worker.py      runs jobs until stopped
 # dev.py         runs a worker and the dashboard, with reload
 # tick.py        runs every runner once
+# status.py      tells whether all is well, and the causes if not
 # jobs.py        lists, retries, cancels and deletes jobs
 # events.py      lists and controls subscriptions and parked events
 # queues.py      lists and controls queues
@@ -72,6 +73,7 @@ _COMMANDS = {
     "worker": "run jobs until stopped",
     "dev": "run a worker and the dashboard, and restart them when a file changes",
     "tick": "run every runner once, and end",
+    "status": "tell whether all is well, and if not, what is wrong and what helps",
     "jobs": "look at jobs, retry, cancel or delete them",
     "events": "look at subscriptions; pause, replay, skip, rebase or delete one; release parked events",
     "queues": "look at queues; pause, resume, drain or set one",

@@ -55,7 +55,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         return own
 
     add("list", "list them all, each partition with how far it is (the default)", None, named=False)
-    add("pause", "hand over nothing more of it", _act)
+    pause = add("pause", "hand over nothing more of it", _act)
+    pause.add_argument("--reason", metavar="TEXT", help="shown wherever the pause is")
     add("resume", "go on where it was paused", _act)
     replay = add("replay", "hand over again what was published before", _replay)
     from_ = replay.add_mutually_exclusive_group(required=True)
@@ -140,7 +141,8 @@ async def _act(service: Service, arguments: argparse.Namespace) -> None:
     if action in _QUESTIONS:
         await _check_name(service, arguments.name)
         args.confirm(arguments, _QUESTIONS[action].format(name=arguments.name))
-    await _change(service, arguments, action)
+    reason: str | None = getattr(arguments, "reason", None)
+    await _change(service, arguments, action, **({"reason": reason} if reason else {}))
     table.print_done(arguments, _MESSAGES[action])
 
 

@@ -46,7 +46,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         return own
 
     args.add_action(actions, "list", "list them all (the default)", inherits=True)
-    add("pause", "claim nothing more from it; what runs goes on", _pause)
+    own = add("pause", "claim nothing more from it; what runs goes on", _pause)
+    own.add_argument("--reason", metavar="TEXT", help="shown wherever the pause is")
     add("resume", "claim from it again", _pause)
     own = add("set", "set what it runs by; `own` leaves each worker's own setting", _set)
     concurrency, lease, rate = args.whole(0, 100_000), args.whole(1_000, 86_400_000), args.number(0.001, 1_000_000)
@@ -107,7 +108,8 @@ def _line(queue: QueueLine) -> tuple[object, ...]:
 
 
 async def _pause(service: Service, arguments: argparse.Namespace) -> None:
-    await service.act_on_queue(arguments.name, QueueAction(action=arguments.action), session.person())
+    action = QueueAction(action=arguments.action, reason=getattr(arguments, "reason", None))
+    await service.act_on_queue(arguments.name, action, session.person())
     table.print_done(arguments, _MESSAGES[arguments.action])
 
 

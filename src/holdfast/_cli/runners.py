@@ -35,7 +35,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="action")
     args.add_action(actions, "list", "list them all (the default)", inherits=True)
     for name, (help_, _) in _ACTIONS.items():
-        args.add_action(actions, name, help_, inherits=True).add_argument("name", metavar="NAME")
+        own = args.add_action(actions, name, help_, inherits=True)
+        own.add_argument("name", metavar="NAME")
+        if name == "pause":
+            own.add_argument("--reason", metavar="TEXT", help="shown wherever the pause is")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,7 +58,8 @@ async def _act(service: Service, arguments: argparse.Namespace) -> None:
 
     try:
         _, action = _ACTIONS[arguments.action]
-        done = await service.act_on_runner(arguments.name, RunnerAction(action=action), session.person())
+        asked = RunnerAction(action=action, reason=getattr(arguments, "reason", None))
+        done = await service.act_on_runner(arguments.name, asked, session.person())
     except RequestRefused as refused:
         known = [line.name for line in await service.read(list_schedules())]
         raise session.not_found(refused, arguments.name, known) from refused

@@ -19,6 +19,7 @@ Attempts contain no SQL; loops contain no handlers. In the order in which a job 
     wake/            sleeps while nothing is due, and wakes up on a notification
     jobs/            takes a job from the claim to its written outcome
     attempt.py       holds the state of one attempt at a job, and the attempts that wait for a slot
+    worker_report.py collects what a worker reports to operators with each heartbeat
     report/          tells the log, listeners and failure hooks what happened
     runner.py        defines a runner, its tick and its budget
     runners/         runs recurring work: schedules, maintenance, the application's runners

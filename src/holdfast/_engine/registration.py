@@ -118,6 +118,7 @@ def shown(settings: Settings) -> dict[str, int | None]:
     """Return the settings that the outbox statistics show: plain numbers, no secrets."""
     retry = settings.retry
     return {
+        "heartbeat_ms": settings.heartbeat // _MS,
         "poll_ms": settings.idle_max // _MS,
         "batch_size": settings.batch_size,
         "max_attempts": retry.max_attempts,

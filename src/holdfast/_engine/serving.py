@@ -145,7 +145,7 @@ class Serving:
         self._queue_control = QueueControl(session, settings, dispatcher, self.ready)
         self._queue_control.apply(found.queues)
         self.answers = HeartbeatAnswers(session, self._queue_control, schedule, registration, self.waker)
-        self.heartbeat = Heartbeat(session, self.answers, doubted, worker.loop_watch)
+        self.heartbeat = Heartbeat(session, self.answers, doubted, worker.loop_watch, dispatcher.slots)
         self._lending = Lending(session, dispatcher, self.ready)
         self._lending_loop: Kept | None = None
         self._claim_loop: Kept | None = None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._engine.keeper import Keeper
 from holdfast._engine.own_row import OwnRow
+from holdfast._engine.worker_report import WorkerReport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -86,6 +87,8 @@ class Session:
     """The number of claims so far, also of those that found nothing."""
     reaped: Counter[str] = field(default_factory=Counter)
     """The jobs that this worker reaped, by what they became."""
+    report: WorkerReport = field(default_factory=WorkerReport)
+    """For operators, sent with each heartbeat."""
     listening: asyncio.Event = field(default_factory=asyncio.Event)
     """Set while PostgreSQL's notifications arrive. Only then does a sleeper rely on being woken."""
     published: Published = field(default_factory=Published)

@@ -28,6 +28,7 @@ from holdfast._engine.runner import Budget, left_out
 from holdfast._engine.served import ServedDatabases
 from holdfast._engine.serving import WorkerParts
 from holdfast._engine.session import Sharing
+from holdfast._engine.worker_report import DEPLOY_GRACE
 from holdfast._logs.log import Log
 from holdfast._model.call import refuse_in_child, type_name
 from holdfast._model.databases import Databases, place_of
@@ -51,8 +52,6 @@ if TYPE_CHECKING:
 
 log = Log(__name__)
 
-# For this long after its start, in seconds, a worker assumes that a payload it cannot read is for another version.
-DEPLOY_GRACE = 600.0
 # Seconds between two looks at the file of databases.
 FOLLOW_SECONDS = 2.0
 # The log names at most this many databases.

@@ -16,7 +16,9 @@ service.py      runs every query and action, bounded in time and size
 pool.py         opens the connections and limits each statement's time
 jobs.py         searches jobs, and reads one job's history and the graph of its chain
 actions.py      retries, cancels, deletes and reschedules jobs
-overview.py     summarizes queues, workers, relays and runners, and lists the problems
+overview.py     summarizes queues, workers, relays and runners
+causes/         finds the causes of what is wrong, by rules over one snapshot of facts
+facts.py        reads that snapshot
 fleet.py        reads workers, queues, kinds, runners and subscriptions
 outbox.py       serves the outbox statistics and a manual tick
 archive.py      serves the records of the archive, and reads one job from its files

@@ -25,6 +25,7 @@ from holdfast._store.subscription import (
     replay_subscription,
     skip_subscription,
 )
+from holdfast._store.worker import is_queue_known
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +62,7 @@ ScheduleChange: TypeAlias = Literal["run", "pause", "resume"]
 SubscriptionChange: TypeAlias = Literal[
     "pause", "resume", "replay", "skip", "release", "rebase", "repartition", "delete"
 ]
-_SCHEDULE: Mapping[ScheduleChange, Callable[[str], Statement[bool]]] = {
+_SCHEDULE: Mapping[ScheduleChange, Callable[..., Statement[bool]]] = {
     "run": trigger_schedule,
     "pause": pause_schedule,
     "resume": resume_schedule,
@@ -234,11 +235,22 @@ def why(answer: str) -> str:
     return _WHY.get(answer, answer)
 
 
-async def change_schedule(pool: Connections, name: str, action: ScheduleChange, by: Person) -> None:
+async def check_queue(transaction: Transaction, name: str) -> None:
+    """Refuse a queue that no worker, job or control row names: it is misspelled."""
+    if not await transaction.run(is_queue_known(name)):
+        message = f"No queue is named {name}: a queue is there once a worker serves it or a job is enqueued into it."
+        raise RequestRefused(404, "not_found", message)
+
+
+async def change_schedule(
+    pool: Connections, name: str, action: ScheduleChange, by: Person, *, reason: str | None = None
+) -> None:
+    pause = {"by": by.name, "reason": reason} if action == "pause" else {}
     async with pool.writing() as transaction:
-        if not await transaction.run(_SCHEDULE[action](name)):
+        if not await transaction.run(_SCHEDULE[action](name, **pause)):
             raise RequestRefused(404, "not_found", f"No schedule is named {name}.")
-        await transaction.run(audit_entry(by, f"runner.{action}", target=name))
+        detail = {"reason": reason} if reason else {}
+        await transaction.run(audit_entry(by, f"runner.{action}", target=name, detail=detail))
 
 
 async def change_limit(pool: Connections, name: str, control: LimitControl | None, by: Person) -> None:
@@ -270,14 +282,16 @@ async def change_subscription(
 ) -> int | None:
     """Change a subscription.
 
-    `given`: of `replay`, `since` a time or `after` an event; of `release`, the `key` and at `limit` how many events; of
-    `repartition`, the number of `partitions`. Returns the event after which a `replay` begins, None if there is none;
-    how many events a `release` freed; the first event that is delivered after a `rebase`.
+    `given`: of `pause`, the `reason`; of `replay`, `since` a time or `after` an event; of `release`, the `key` and at
+    `limit` how many events; of `repartition`, the number of `partitions`. Returns the event after which a `replay`
+    begins, None if there is none; how many events a `release` freed; the first event that is delivered after a
+    `rebase`.
     """
     if action == "delete":
         await _clear(pool, name)
+    pause = {"by": by.name} if action == "pause" else {}
     async with pool.writing() as transaction:
-        result = await transaction.run(_SUBSCRIPTION[action](await find_named(transaction, name), **given))
+        result = await transaction.run(_SUBSCRIPTION[action](await find_named(transaction, name), **given, **pause))
         if action == "repartition" and not result:
             makes_jobs = f"{name} makes jobs, and those are shared already: only a relay is cut"
             raise RequestRefused(409, "makes_jobs", makes_jobs)

@@ -13,6 +13,7 @@ from psycopg import errors
 from holdfast._drivers import run
 from holdfast._engine.link import sever
 from holdfast._ops.caller import RequestRefused
+from holdfast._store.incident import read_lockers
 from holdfast._store.inspect import limit_time
 
 if TYPE_CHECKING:
@@ -78,6 +79,21 @@ class Connections(ABC):
     async def _transaction(
         self, level: psycopg.IsolationLevel, *, read_only: bool
     ) -> AsyncGenerator[Transaction, None]:
+        try:
+            async with self._begun(level, read_only=read_only) as transaction:
+                yield transaction
+        except (errors.LockNotAvailable, RequestRefused) as exc:
+            if not isinstance(exc, errors.LockNotAvailable) and not isinstance(exc.__cause__, errors.LockNotAvailable):
+                raise
+            async with self._begun(level, read_only=True) as transaction:
+                lockers = await transaction.run(read_lockers())
+            if not lockers:
+                raise
+            message = f"{lockers[0].text}: let it commit, or end it: {lockers[0].cure}"
+            raise RequestRefused(503 if read_only else 409, "locked", message) from exc
+
+    @asynccontextmanager
+    async def _begun(self, level: psycopg.IsolationLevel, *, read_only: bool) -> AsyncGenerator[Transaction, None]:
         async with self._connection() as conn:
             await conn.set_isolation_level(level)
             await conn.set_read_only(read_only)

@@ -146,16 +146,38 @@ class JobAction(Question):
         return self
 
 
+Reason = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
+
+
 class RunnerAction(Question):
     action: Literal["run", "pause", "resume"]
+    reason: Reason | None = None
+    """Of `pause`: shown wherever the pause is."""
+
+    @model_validator(mode="after")
+    def _reason_of_a_pause(self) -> Self:
+        _check_reason(self)
+        return self
 
 
 class QueueAction(Question):
-    """`drain` cancels the waiting jobs of the queue, at most `limit` at a time; by default it only counts them."""
+    """`drain` cancels the waiting jobs of the queue, at most `limit` at a time."""
 
     action: Literal["pause", "resume", "drain"]
-    preview: bool = True
+    reason: Reason | None = None
+    """Of `pause`: shown wherever the pause is."""
+    preview: bool | None = None
+    """True: only tell what would be done. Defaults to true for `drain`, and to false for the others."""
     limit: Annotated[int, Field(ge=1, le=MOST_ACTED_ON)] = MOST_ACTED_ON
+
+    @model_validator(mode="after")
+    def _reason_of_a_pause(self) -> Self:
+        _check_reason(self)
+        return self
+
+    @property
+    def is_preview(self) -> bool:
+        return self.action == "drain" if self.preview is None else self.preview
 
 
 class QueueControl(Question):
@@ -193,6 +215,8 @@ class SubscriptionAction(Question):
     """Of `replay`: since a time, or after an event."""
     key: Key | None = None
     """Of `release`: only this key; else everything that is parked."""
+    reason: Reason | None = None
+    """Of `pause`: shown wherever the pause is."""
 
     @model_validator(mode="after")
     def _replay_from_where(self) -> Self:
@@ -202,7 +226,13 @@ class SubscriptionAction(Question):
             raise ValueError("`since` and `after` are for replay")
         if self.action != "release" and self.key is not None:
             raise ValueError("`key` is for release")
+        _check_reason(self)
         return self
+
+
+def _check_reason(asked: RunnerAction | QueueAction | SubscriptionAction) -> None:
+    if asked.reason is not None and asked.action != "pause":
+        raise ValueError("`reason` is for pause")
 
 
 class ExportSearch(Question):

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
         RunnerAction,
         SubscriptionAction,
     )
-    from holdfast._ops.responses.fleet import Kinds, Limits, Overview, Queues, Runners, Subscriptions, Workers
+    from holdfast._ops.responses.fleet import Kinds, Limits, Overview, Problem, Queues, Runners, Subscriptions, Workers
     from holdfast._ops.responses.job import ChainGraph, JobActionResult, JobStory
     from holdfast._store.inspect import AttemptLine
     from holdfast._store.search import ActionResult
@@ -90,6 +90,8 @@ class Service:
         self._pool = Pool(database, connections=connections, timeout=timeout) if isinstance(database, str) else database
         self._redaction = redaction or Redaction()
         self._transitions = Transitions("", listeners)
+        self._problems: Sequence[Problem] = ()
+        """Those of the last overview: some thresholds differ for what was there before."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -130,7 +132,9 @@ class Service:
     async def overview(self, minutes: int = 60) -> Overview:
         await self.count(small=True)
         async with self._pool.reading() as transaction:
-            return await read_overview(transaction, minutes)
+            found = await read_overview(transaction, minutes, self._problems)
+        self._problems = found.problems
+        return found
 
     async def stats_queue(self) -> StatsQueue:
         """Return the queue's part of the statistics. Blocked jobs count as pending."""
@@ -261,21 +265,28 @@ class Service:
         """Pause or resume a queue, or cancel its waiting jobs."""
         if action.action == "drain":
             cancel = JobAction(
-                action="cancel", filter=JobFilter(queue=name), preview=action.preview, limit=action.limit
+                action="cancel", filter=JobFilter(queue=name), preview=action.is_preview, limit=action.limit
             )
             # Blocked jobs first: the end of one that they wait for would make them pending.
             return await actions.act(
                 self._pool, cancel, by, self._redaction, self._transitions, statuses=("blocked", "pending")
             )
+        pauses = action.action == "pause"
+        message = f"{name}: {'workers claim nothing more from their next heartbeat on' if pauses else 'goes on'}"
         async with self._pool.writing() as transaction:
-            await transaction.run(pause_queue(name) if action.action == "pause" else resume_queue(name))
-            await transaction.run(audit_entry(by, f"queue.{action.action}", target=name))
-        stops = "workers claim nothing more from their next heartbeat on"
-        return Done(message=f"{name}: {stops if action.action == 'pause' else 'goes on'}")
+            await actions.check_queue(transaction, name)
+            if action.is_preview:
+                return Done(message=f"Would be done: {message}")
+            change = pause_queue(name, by=by.name, reason=action.reason) if pauses else resume_queue(name)
+            await transaction.run(change)
+            detail = {"reason": action.reason} if action.reason else {}
+            await transaction.run(audit_entry(by, f"queue.{action.action}", target=name, detail=detail))
+        return Done(message=message)
 
     async def set_queue(self, name: str, control: QueueControl, by: Person) -> Done:
         async with self._pool.writing() as transaction:
             given = control.model_dump()
+            await actions.check_queue(transaction, name)
             await transaction.run(set_queue(name, **given))
             await transaction.run(audit_entry(by, "queue.set", target=name, detail=given))
         return Done(message=f"{name}: workers follow with their next heartbeat")
@@ -305,7 +316,7 @@ class Service:
             return RunPage(runs=await transaction.run(list_runs(runner, limit=limit)))
 
     async def act_on_runner(self, name: str, action: RunnerAction, by: Person) -> Done:
-        await actions.change_schedule(self._pool, name, action.action, by)
+        await actions.change_schedule(self._pool, name, action.action, by, reason=action.reason)
         return Done(message=f"{name}: {_DONE[action.action]}")
 
     # --- subscriptions
@@ -323,7 +334,7 @@ class Service:
         return ParkedPage(parked=found, next=following)
 
     async def act_on_subscription(self, name: str, action: SubscriptionAction, by: Person) -> Done:
-        given = action.model_dump(include={"since", "after", "key"}, exclude_none=True)
+        given = action.model_dump(include={"since", "after", "key", "reason"}, exclude_none=True)
         number = await self.change_subscription(name, action.action, by, **given)
         messages = {
             "pause": "nothing is read from now on",

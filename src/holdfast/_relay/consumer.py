@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast._engine.link import Link
     from holdfast._engine.own_row import OwnRow
     from holdfast._engine.report.transition import Transitions
+    from holdfast._engine.worker_report import WorkerReport
     from holdfast._model.codec import JsonCodec
     from holdfast._relay.sleep import LogWaker
     from holdfast._relay.subscription import Relay
@@ -52,6 +53,8 @@ log = Log(__name__)
 RENEWALS = 4
 # A consumer that stops may finish its current page within this time, in seconds, if nothing has to be retried.
 GENTLE_SECONDS = 5.0
+# The reason of a pause has at most this many characters.
+PAUSE_REASON = 500
 
 # The partition's number and its fencing token.
 Key: TypeAlias = tuple[int, int]
@@ -78,6 +81,7 @@ class RelayParts:
     """Delivered events, by subscription."""
     transitions: Transitions
     keeper: Keeper
+    report: WorkerReport
 
 
 class Consumer:
@@ -91,7 +95,7 @@ class Consumer:
         self._lease = lease
         self._subscribed: Subscribed | None = None
         self._identity = ""
-        self._participation = Participation(what.name, parts.counts, parts.transitions)
+        self._participation = Participation(what.name, parts.counts, parts.transitions, parts.report)
         self._serving: dict[Key, HeldTask] = {}
         self._outages: dict[int, Outage] = {}
         """By partition."""
@@ -227,6 +231,7 @@ class Consumer:
                     sleeper.listen()
                     done = await partition.hand_over_all(budget)
                     outage.over()
+                    self._parts.report.sink_answered(self._what.name)
                     if done:
                         sleeper.begin()
                     if await sleeper.may_sleep() and not budget.spent:
@@ -235,7 +240,9 @@ class Consumer:
             message = "a partition is given up" if budget.ended else "a partition is in other hands"
             log.info(message, extra=extra)
         except Exception as exc:  # noqa: BLE001 - any error is logged, and `run` tries again
-            outage.failed(exc)
+            rest = outage.failed(exc)
+            if not isinstance(exc, psycopg.Error):
+                self._parts.report.sink_failed(self._what.name, Failure.of(exc), rest, tries=outage.failures)
 
     @asynccontextmanager
     async def _open(
@@ -284,8 +291,9 @@ class Consumer:
     async def _pause(self, gone: Gone) -> None:
         """Pause the subscription until an operator resumes it."""
         assert self._subscribed is not None  # noqa: S101 - joined before anything is held
-        await self._link.run(pause_subscription(self._subscribed.id, paused=True))
         failure = Failure.of(gone)
+        reason = f"the other side is gone: {failure.text}"[:PAUSE_REASON]
+        await self._link.run(pause_subscription(self._subscribed.id, paused=True, by="the relay itself", reason=reason))
         message = "a subscription is paused, since the other side is gone: `holdfast events resume %s` lets it go on"
         log.error(message, self._what.name, extra=self._extra(error=failure.code, why=failure.text))
 

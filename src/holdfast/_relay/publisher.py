@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast._engine.report.transition import Transitions
     from holdfast._engine.runner import Budget
+    from holdfast._engine.worker_report import WorkerReport
     from holdfast._model.codec import JsonCodec
     from holdfast._model.retry import Retry
     from holdfast._relay.message import Publish, Receipt
@@ -67,6 +68,7 @@ class Participation:
     counts: Counter[str]
     """Delivered events, by subscription."""
     transitions: Transitions
+    report: WorkerReport
     alive_until: float = 0.0
     """Until when the leases are certainly held, by the monotonic clock."""
 
@@ -152,6 +154,7 @@ class Publisher:
                 refusal = exc
             else:
                 self._keep(handed, event_id, attempt, receipt)
+                self._participation.report.sink_answered(self._relay.name)
                 return True
             self._keep(handed, event_id, attempt, getattr(refusal, "receipt", None))
             self._transitions.relayed(self._relay.name, refused=1)
@@ -159,14 +162,18 @@ class Publisher:
                 # The event is not at fault: all events wait, and the attempt does not count.
                 self._report_refusal(event_id, attempt + outages, refusal)
                 attempt, outages = attempt - 1, outages + 1
-                self._rests_until = max(self._rests_until, time.monotonic() + _pause(refusal, outages))
+                rest = _pause(refusal, outages)
+                self._rests_until = max(self._rests_until, time.monotonic() + rest)
+                self._participation.report.sink_failed(self._relay.name, Failure.of(refusal), rest, tries=outages)
                 continue
             wait = self._wait(refusal, attempt)
+            rest = _pause(refusal, attempt) if wait is None else wait
+            self._participation.report.sink_failed(self._relay.name, Failure.of(refusal), rest, tries=attempt)
             self._report_refusal(
                 event_id, attempt + outages, refusal, parked=wait is None and self._relay.poison != "block"
             )
             if wait is None and self._relay.poison == "block":
-                await self._alone(_pause(refusal, attempt))
+                await self._alone(rest)
             elif wait is None or wait > PATIENCE:
                 self._set_aside(ParkedEvent.of(event_id, message.key, attempt, wait, refusal), handed)
                 return False

@@ -61,6 +61,7 @@ class Relays:
             counts=self.counts,
             transitions=transitions,
             keeper=self._keeper,
+            report=session.report,
         )
         self._kept: list[Kept] = []
 

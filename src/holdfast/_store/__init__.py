@@ -24,6 +24,7 @@ maintenance.py   deletes and folds old rows
 job.py           reads one job by its id, retries it, and changes when it is due
 inspect.py       reads jobs, attempts, counts and server limits, and deletes a job
 rehearse.py      reads what waits for the code of an application
+incident.py      reads what explains that jobs or events wait
 search.py        searches, cancels and replays jobs
 outbox.py        reads, locks and marks rows of another table, and records imported rows
 archive.py       reads and sets retention, and records every file of the archive

@@ -238,9 +238,9 @@ def enqueue_slots(looks: Sequence[PeriodicScan]) -> Statement[FilledSlots]:
     )
 
 
-def pause_schedule(name: str) -> Statement[bool]:
-    """Pause a schedule; False when it does not exist."""
-    return statement("pause_schedule", bool, name=name)
+def pause_schedule(name: str, *, by: str | None = None, reason: str | None = None) -> Statement[bool]:
+    """Pause a schedule; False when it does not exist. `by` and `reason`: as of `pause_queue`."""
+    return statement("pause_schedule", bool, name=name, by=by, reason=reason)
 
 
 def resume_schedule(name: str) -> Statement[bool]:

@@ -279,8 +279,11 @@ def find_subscription(name: str) -> Statement[int | None]:
     return statement("find_subscription", lambda rows: rows[0][0] if rows else None, name=name)
 
 
-def pause_subscription(subscription: int, *, paused: bool) -> Statement[bool]:
-    return statement("pause_subscription", bool, subscription=subscription, paused=paused)
+def pause_subscription(
+    subscription: int, *, paused: bool, by: str | None = None, reason: str | None = None
+) -> Statement[bool]:
+    """Pause or resume a subscription. `by` and `reason`: as of `pause_queue`."""
+    return statement("pause_subscription", bool, subscription=subscription, paused=paused, by=by, reason=reason)
 
 
 def replay_subscription(

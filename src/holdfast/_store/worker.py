@@ -109,9 +109,17 @@ class Beat(NamedTuple):
 
 
 def beat_worker(
-    worker: int, counters: Mapping[str, int], identity: UUID | None = None, *, live_seconds: float = 60.0
+    worker: int,
+    counters: Mapping[str, int],
+    identity: UUID | None = None,
+    *,
+    live_seconds: float = 60.0,
+    report: str | None = None,
 ) -> Statement[Beat]:
-    """Record a heartbeat. `live_seconds`: a worker is a peer if its last heartbeat is no older. Default: 60."""
+    """Record a heartbeat. `live_seconds`: a worker is a peer if its last heartbeat is no older. Default: 60.
+
+    `report`: JSON for operators; see `WorkerReport`. Default: none.
+    """
     return statement(
         "beat_worker",
         lambda rows: Beat._make((*rows[0][:4], [QueueControlRow._make(row) for row in json.loads(rows[0][4] or "[]")])),
@@ -119,6 +127,7 @@ def beat_worker(
         counters=json.dumps(dict(counters)),
         identity=_text(identity),
         ms=round(live_seconds * 1000),
+        report=report,
     )
 
 
@@ -167,7 +176,7 @@ class WorkerLine(Answer):
     pid: int | None
     version: str | None
     state: Literal["live", "silent", "stopped"]
-    """`silent`: not stopped, and without a heartbeat for longer than a lease."""
+    """`silent`: not stopped, and two heartbeats are missing."""
     started_at: datetime
     heartbeat_at: datetime
     reaped_at: datetime | None
@@ -194,14 +203,22 @@ def unserved(census: Census, workers: Iterable[WorkerLine]) -> list[KindCount]:
     return [line for line in census.lines if line.due and (line.queue, line.kind) not in served]
 
 
+def is_queue_known(name: str) -> Statement[bool]:
+    """Return whether a control row, a worker or a waiting job names this queue."""
+    return statement("is_queue_known", value, name=name)
+
+
 def set_queue(name: str, *, concurrency: int | None, lease_ms: int | None, rate: float | None) -> Statement[None]:
     """Set the limits of a queue; None leaves the worker's own setting."""
     return statement("set_queue", nothing, name=name, concurrency=concurrency, lease_ms=lease_ms, rate=rate)
 
 
-def pause_queue(name: str) -> Statement[bool]:
-    """Pause a queue, so that no worker claims from it; False when it was paused already."""
-    return statement("pause_queue", bool, name=name)
+def pause_queue(name: str, *, by: str | None = None, reason: str | None = None) -> Statement[bool]:
+    """Pause a queue, so that no worker claims from it; False when it was paused already.
+
+    `by`: who does it. Defaults to the user of the database. `reason`: shown with the pause. Defaults to none.
+    """
+    return statement("pause_queue", bool, name=name, by=by, reason=reason)
 
 
 def resume_queue(name: str) -> Statement[bool]:

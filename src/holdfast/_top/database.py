@@ -11,7 +11,7 @@ from holdfast._store.inspect import read_rights
 from holdfast._top.dialogs import Confirmation, Reader
 from holdfast._top.fleet import KINDS, QUEUES, WORKERS
 from holdfast._top.grid import Grid
-from holdfast._top.headline import course, figures, verdict, worst_first
+from holdfast._top.headline import course, figures, verdict
 from holdfast._top.jobs import DEAD_LETTERS, JOBS
 from holdfast._top.runners import RELAYS, RUNNERS
 from holdfast._top.screen import FAILURES, DatabaseReading, TableScreen, error_text
@@ -96,7 +96,7 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
 
     @property
     def problems(self) -> Iterable[str]:
-        found = worst_first(self.reading.overview.problems) if self.reading.overview is not None else []
+        found = self.reading.overview.problems if self.reading.overview is not None else []
         return [f"{problem.severity:<9} {problem.text}" for problem in found]
 
     async def read(self, reading: DatabaseReading) -> None:

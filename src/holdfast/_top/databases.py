@@ -12,7 +12,6 @@ from holdfast._ops.wording import compact, counted, plain, span
 from holdfast._top.cell import Cell, duration, number, paint, word
 from holdfast._top.database import DatabaseScreen
 from holdfast._top.grid import Grid
-from holdfast._top.headline import worst_first
 from holdfast._top.screen import DatabaseReading, TableScreen
 from holdfast._top.sheet import Column, Table, figures
 
@@ -36,7 +35,7 @@ def problems_of(reading: DatabaseReading) -> Iterator[str]:
     if reading.trouble is not None:
         yield reading.trouble.text
     elif reading.overview is not None:
-        yield from (plain(problem.text, 300) for problem in worst_first(reading.overview.problems))
+        yield from (plain(problem.text, 300) for problem in reading.overview.problems)
 
 
 def _state(reading: DatabaseReading) -> Cell:

@@ -13,7 +13,7 @@ from holdfast._top.cell import paint
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast._ops.responses.fleet import Minute, Overview, Problem
+    from holdfast._ops.responses.fleet import Minute, Overview
     from holdfast._ops.wording import Tone
 
 
@@ -57,34 +57,30 @@ def verdict(overview: Overview | None, trouble: Trouble | None, where: str, widt
 
 
 def _judged(overview: Overview) -> Text:
-    if overview.ok and not overview.problems:
-        return paint("✔ all is well", "good", bold=True)
-    critical = sum(problem.severity == "critical" for problem in overview.problems)
-    fact = f"{'✘' if critical else '!'} {counted(len(overview.problems), 'problem')}"
-    return paint(fact, "bad" if critical else "warn", bold=True)
+    if overview.ok:
+        return paint(f"✔ {overview.verdict}", "good", bold=True)
+    critical = any(problem.severity == "critical" for problem in overview.problems)
+    return paint(f"{'✘' if critical else '!'} {overview.verdict}", "bad" if critical else "warn", bold=True)
 
 
 def _problems(overview: Overview) -> Iterable[Text]:
-    worst = worst_first(overview.problems)
+    worst = overview.problems
     for problem in worst[:_PROBLEMS]:
         yield paint(f"   {plain(problem.text, 300)}", "bad" if problem.severity == "critical" else "warn")
     if len(worst) > _PROBLEMS:
         yield paint(f"   and {len(worst) - _PROBLEMS} more: press !", "dim")
 
 
-def worst_first(problems: Sequence[Problem]) -> list[Problem]:
-    return sorted(problems, key=lambda problem: problem.severity != "critical")
-
-
 def figures(overview: Overview, width: int) -> Text:
     """Return the current and hourly figures, most important first. Those that do not fit are left out."""
     depth, ended = overview.depth, overview.completed + overview.failed
+    fails = any(problem.code == "kind_failing" for problem in overview.problems)
     facts: list[tuple[str, Tone]] = [
         (counted(overview.workers, "worker"), "plain" if overview.workers else "bad"),
         (f"{compact(depth.due)} due", "plain"),
         (f"oldest {span(depth.oldest_due_seconds)}" if depth.due else "none waits", "plain"),
         (f"{compact(depth.processing)} running", "plain"),
-        (f"{share(overview.failed, ended)} failed", "bad" if overview.failed else "plain"),
+        (f"{share(overview.failed, ended)} failed", "bad" if fails else "plain"),
         (f"p95 {_latency(overview.latency.p95)}", "plain"),
         (f"p99 {_latency(overview.latency.p99)}", "plain"),
         (f"{compact(overview.retried)} retried", "plain"),

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast._engine.jobs.heartbeat_answers import HeartbeatAnswers
     from holdfast._engine.jobs.loop_watch import LoopWatch
+    from holdfast._engine.jobs.slots import Slots
     from holdfast._engine.keeper import Keeper, Kept, LoopVitals, Turn
     from holdfast._engine.session import Session
     from holdfast._model.work import Lease
@@ -43,6 +44,8 @@ MISSED_TICKS = 4
 LIVE_INTERVALS = 1.5
 # The first beat, and the second after an outage, comes after at least this part of the interval.
 EARLIEST = 0.2
+# With something new to report, the next beat comes after this many seconds, and with anything to report after so many.
+NEW_SECONDS, REPORT_SECONDS = 2.0, 5.0
 # At the stop, a beat without an answer is interrupted after this many seconds.
 END_SECONDS = 1.0
 # Seconds between two checks of doubted claims: any database user can send any number of notifications.
@@ -79,7 +82,14 @@ class DoubtedClaims:
 class Heartbeat:
     """Renews the leases of all held jobs, also those not yet started, until their outcomes are written."""
 
-    def __init__(self, session: Session, answers: HeartbeatAnswers, doubted: DoubtedClaims, watch: LoopWatch) -> None:
+    def __init__(
+        self,
+        session: Session,
+        answers: HeartbeatAnswers,
+        doubted: DoubtedClaims,
+        watch: LoopWatch,
+        slots: Slots,
+    ) -> None:
         """Pass what the database answers to `answers`, always in the event loop."""
         self._session = session
         self._url = session.links.url
@@ -89,6 +99,11 @@ class Heartbeat:
         self.interval = answers.interval
         self._doubted = doubted
         self._loop_watch = watch
+        self._slots = slots
+        self._reports = False
+        """Whether the last beat had something to report."""
+        self._renew_at = 0.0
+        """When the leases are to be renewed: a beat that only reports leaves them."""
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._ending = False
@@ -133,7 +148,7 @@ class Heartbeat:
         quicker = seconds < self.interval
         self.interval = seconds
         if quicker:
-            self._due = 0.0
+            self._due = self._renew_at = 0.0
             self._woken.set()
 
     def run(self, turn: Turn = unwatched) -> None:
@@ -154,13 +169,15 @@ class Heartbeat:
                 if (begun := time.monotonic()) >= self._due:
                     self._beat()
                     # A beat may take a whole interval, when leases are renewed in parts: the next follows at once.
-                    self._due = time.monotonic() + self._spread() if outage.failures else begun + self.interval
+                    rest = min(self.interval, REPORT_SECONDS) if self._reports else self.interval
+                    self._due = time.monotonic() + self._spread() if outage.failures else begun + rest
                     # Not after a check: a read-only server answers that, too.
                     outage.over()
             except Exception as exc:  # noqa: BLE001 - whatever stops the heartbeat, the leases expire
                 if not outage.failures:
                     self._loop.call_soon_threadsafe(self._outage)
                 self._due = time.monotonic() + outage.failed(exc)
+                self._renew_at = 0.0
                 self._close()
                 if outage.seconds > self.interval:
                     self.abort_all()
@@ -173,8 +190,16 @@ class Heartbeat:
         """Wait until the next beat or check, and watch the event loop. Return True when the thread should end."""
         while (left := self._due - time.monotonic()) > 0 and not self._woken.wait(min(left, LOOK_SECONDS)):
             self._loop_watch.check(self._loop, self._loop_thread, busy=bool(self._held))
+            if time.monotonic() - self.beat_at > NEW_SECONDS and self._has_news():
+                self._due = 0.0
         self._woken.clear()
         return self._ending
+
+    def _has_news(self) -> bool:
+        """Return whether something began that the last beat has not reported."""
+        report = self._session.report
+        runs = () if self._reports else report.long_runs(dict(self._held).values(), self._slots.is_full)
+        return report.is_new or bool(runs)
 
     async def watch(self, turn: Turn = unwatched) -> None:
         """Detect, in the event loop, a beat that gets no answer.
@@ -222,18 +247,22 @@ class Heartbeat:
             for key, attempt in held.items()
             if (deadline := attempt.deadline) is not None and now > deadline
         }
-        renewable = {key: attempt.lease for key, attempt in held.items() if key not in late}
+        renews = now >= self._renew_at
+        renewable = {key: attempt.lease for key, attempt in held.items() if renews and key not in late}
         # This comes first: under another worker's id, nothing may be renewed.
         worker = self._row.id
         live_seconds = LIVE_INTERVALS * self.interval
-        beat = run_sync(
-            conn, beat_worker(worker, self._session.counters, self._row.identity, live_seconds=live_seconds)
-        )
+        report = self._session.report.read(held.values(), self._slots.is_full)
+        self._reports = report is not None
+        counters, identity = self._session.counters, self._row.identity
+        beat = run_sync(conn, beat_worker(worker, counters, identity, live_seconds=live_seconds, report=report))
         if not beat.own:
             self._tell(dict.fromkeys(held, AbortReason.not_found))
             self._loop.call_soon_threadsafe(self._answers.disowned, worker)
             renewable = {}
         answers = self._renew(worker, renewable) if renewable else {}
+        if renews:
+            self._renew_at = now + self.interval - EARLIEST * min(self.interval, REPORT_SECONDS)
         self._answered()
         self._loop.call_soon_threadsafe(self._beaten, beat)
         self._tell(late | _stops(answers))

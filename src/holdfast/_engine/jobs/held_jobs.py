@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 from holdfast._engine.jobs.reap import REAPED
 from holdfast._engine.report.transition import EndedBatch
+from holdfast._logs.failure import Failure
 from holdfast._model.errors import AbortReason
 from holdfast._model.job import Cancelled, Completed, Failed, Released, Rescheduled, Retried
 from holdfast._store.lease import ClaimAnswer
@@ -55,6 +56,7 @@ class HeldJobs:
         """
         names: list[Name] = []
         outcomes: list[Outcome | None] = []
+        report = self._session.report
         for attempt in batch:
             outcome = attempt.outcome
             self.held.pop(attempt.held, None)
@@ -75,6 +77,8 @@ class HeldJobs:
                 self.counts[name] += 1
                 names.append(name)
                 outcomes.append(outcome)
+                if type(outcome) is not Completed or report.errors:
+                    self._report(attempt, outcome)
         self._transitions.ended(EndedBatch(names, batch, outcomes))
         followers = [
             attempt.follower._replace(id=next_ids.get(attempt.held.id))
@@ -82,6 +86,16 @@ class HeldJobs:
             if attempt.follower is not None and name == "job_completed"
         ]
         self._transitions.enqueued(followers, "chain")
+
+    def _report(self, attempt: Attempt, outcome: Outcome) -> None:
+        claimed, report = attempt.claimed, self._session.report
+        match outcome:
+            case Completed():
+                report.completed(claimed.queue, claimed.kind)
+            case Retried() | Failed():
+                report.failed(claimed.queue, claimed.kind, outcome.failure, retried=isinstance(outcome, Retried))
+            case Released(failure=failure) if failure is not None:
+                report.could_not_read(claimed.kind, claimed.payload_version, attempt.kind.version, failure)
 
     def refused(self, attempt: Attempt) -> None:
         """Release a job whose outcome the database does not accept. The reaper recovers it."""
@@ -106,6 +120,10 @@ class HeldJobs:
     def reaped(self, jobs: Sequence[ReapedJob]) -> None:
         self.counts["job_reaped"] += len(jobs)
         self.counts["reaped_failed"] += sum(job.answer == "failed" for job in jobs)
+        for job in jobs:
+            if job.answer == "failed":
+                failure = Failure(job.error_code, job.error)
+                self._session.report.failed("", job.kind, failure, retried=False)
         self._session.reaped.update(REAPED[job.answer] for job in jobs if job.answer in REAPED)
         self._transitions.reaped(jobs)
 

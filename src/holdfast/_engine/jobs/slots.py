@@ -154,6 +154,10 @@ class Slots:
         free = self._pacing.free_slots(queue, self._limits[queue] - self._running[queue])
         return free is None or free > 0
 
+    def is_full(self, queue: str) -> bool:
+        """Return whether no slot is free for a job of this queue. Safe to call from any thread."""
+        return self._running_total >= self.concurrency or self._running[queue] >= self._limits.get(queue, 0)
+
     def shut(self, queue: str) -> bool:
         """Return whether no job of this queue will start soon, whatever ends meanwhile."""
         limit = self._limits[queue]

@@ -170,19 +170,33 @@ class ParkedPage(Answer):
 
 
 ProblemCode: TypeAlias = Literal[
-    "no_worker", "no_reaper", "unserved_kind", "backlog", "failing", "stuck", "relay_behind", "relay_elsewhere",
-    "relay_parked", "runner_failing", "census_old",
+    "locked", "no_worker", "worker_silent", "paused", "unserved_kind", "order_stopped", "payload_unread", "sink_down",
+    "kind_failing", "retry_storm", "slow_kind", "catching_up", "backlog", "relay_elsewhere", "relay_behind",
+    "relay_parked", "no_reaper", "stuck", "runner_failing", "census_old",
 ]  # fmt: skip
 
 
 class Problem(Answer):
-    """Something that a person should look at."""
+    """A cause of what is wrong. Its consequences are not problems of their own."""
 
     code: ProblemCode
     severity: Severity
+    title: str
+    """The problem in words that stay the same while it lasts."""
     text: str
+    """The same in a sentence, with the present figures."""
+    advice: str
+    """The next step."""
     about: str | None = None
-    """The queue, kind, runner or subscription."""
+    """The queue, kind, order key, worker, runner or relay."""
+    since: datetime
+    """When it began, or was first seen where that is not known."""
+    count: int | None = None
+    """How many jobs or events are concerned; null where that means nothing."""
+    page: str
+    """The page of the dashboard that shows it, as it stands behind `#/`."""
+    command: str | None = None
+    """A command that helps; null where none does."""
 
 
 class Latency(Answer):
@@ -245,7 +259,10 @@ class Overview(Answer):
     counted_at: datetime | None
     """When live jobs were last counted; null: never yet."""
     ok: bool
+    verdict: str
+    """In a few words: `All is well`, or why that is not said."""
     problems: list[Problem]
+    """Critical ones first."""
     depth: Depth
     completed: int
     failed: int

@@ -73,11 +73,15 @@ FROM (SELECT '[' || string_agg(job, ',' ORDER BY name) || ']' AS jobs, array_agg
     LATERAL holdfast.enqueue_jobs(batch.jobs) WITH ORDINALITY AS enqueued (id, chain_id, created, place)
 
 -- name: pause_schedule
-UPDATE holdfast.schedule SET paused = true WHERE name = %(name)s RETURNING name
+UPDATE holdfast.schedule SET paused = true, paused_at = CASE WHEN paused THEN paused_at ELSE clock_timestamp() END,
+    paused_by = CASE WHEN paused THEN paused_by ELSE coalesce(%(by)s::text, current_user::text) END,
+    paused_reason = CASE WHEN paused THEN paused_reason ELSE %(reason)s::text END
+WHERE name = %(name)s RETURNING name
 
 -- name: resume_schedule
 -- Slots missed during the pause are not run.
-UPDATE holdfast.schedule SET paused = false, next_at = CASE WHEN paused THEN NULL ELSE next_at END WHERE name = %(name)s RETURNING name
+UPDATE holdfast.schedule SET paused = false, paused_at = NULL, paused_by = NULL, paused_reason = NULL,
+    next_at = CASE WHEN paused THEN NULL ELSE next_at END WHERE name = %(name)s RETURNING name
 
 -- name: trigger_schedule
 UPDATE holdfast.schedule SET triggered_at = clock_timestamp() WHERE name = %(name)s RETURNING name

@@ -55,7 +55,10 @@ SELECT name, target, partition, paused, elsewhere, worker_id, events, seconds, p
 SELECT id FROM holdfast.subscription WHERE name = %(name)s
 
 -- name: pause_subscription
-UPDATE holdfast.subscription SET paused = %(paused)s WHERE id = %(subscription)s RETURNING id
+UPDATE holdfast.subscription SET paused = %(paused)s, paused_at = CASE WHEN NOT %(paused)s THEN NULL WHEN paused THEN paused_at ELSE clock_timestamp() END,
+    paused_by = CASE WHEN NOT %(paused)s THEN NULL WHEN paused THEN paused_by ELSE coalesce(%(by)s::text, current_user::text) END,
+    paused_reason = CASE WHEN NOT %(paused)s THEN NULL WHEN paused THEN paused_reason ELSE %(reason)s::text END
+WHERE id = %(subscription)s RETURNING id
 
 -- name: replay_subscription
 SELECT holdfast.replay_subscription(%(subscription)s, %(since)s::text::timestamptz, %(after)s::bigint)

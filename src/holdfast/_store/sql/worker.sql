@@ -50,7 +50,7 @@ WITH own AS MATERIALIZED (
     SELECT w.id, w.kinds, w.heartbeat_at FROM holdfast.worker w, (SELECT %(identity)s::uuid AS identity) AS mine
     WHERE w.id = %(worker)s AND w.identity = coalesce(mine.identity, w.identity)),
 beat AS (
-    UPDATE holdfast.worker SET heartbeat_at = clock_timestamp(), counters = %(counters)s::json,
+    UPDATE holdfast.worker SET heartbeat_at = clock_timestamp(), counters = %(counters)s::json, report = %(report)s::json,
         stop_reason = CASE WHEN stopped_at IS NOT NULL THEN stop_reason END
     WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = (SELECT own.id FROM own) FOR UPDATE SKIP LOCKED) RETURNING id),
 live AS MATERIALIZED (
@@ -73,14 +73,24 @@ SELECT (SELECT system_identifier FROM pg_control_system())::text || '-' || oid F
 SELECT id FROM holdfast.identity LIMIT 1
 
 -- name: list_workers
--- Workers that have not stopped, the latest heartbeat first, then the latest of all. Live: a heartbeat within the last minute.
+-- Workers that have not stopped, the latest heartbeat first, then the latest of all. Silent: after one and a half of its intervals and two
+-- seconds, or of an unknown interval a minute, so well before its leases end.
 SELECT w.id, w.name, w.host, w.pid, w.version, CASE WHEN w.stopped_at IS NOT NULL THEN 'stopped'
-        WHEN w.heartbeat_at > now() - interval '1 minute' THEN 'live' ELSE 'silent' END AS state,
+        WHEN w.heartbeat_at > now() - coalesce(1.5 * (w.settings ->> 'heartbeat_ms')::integer + 2000, 60000) * interval '1 millisecond'
+            THEN 'live' ELSE 'silent' END AS state,
     w.started_at, w.heartbeat_at, w.reaped_at, w.stopped_at, w.stop_reason, w.queues, w.kinds, w.counters::text
 FROM (SELECT id FROM (SELECT id FROM holdfast.worker WHERE stopped_at IS NULL ORDER BY heartbeat_at DESC LIMIT %(limit)s) AS live
       UNION SELECT id FROM (SELECT id FROM holdfast.worker ORDER BY id DESC LIMIT %(latest)s) AS latest) AS chosen
     JOIN holdfast.worker w USING (id)
 ORDER BY w.stopped_at IS NOT NULL, w.heartbeat_at DESC LIMIT %(limit)s
+
+-- name: is_queue_known
+-- A worker's row is kept for days after its end. Of jobs, those of the last census count, and one that came since.
+SELECT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = %(name)s)
+    OR EXISTS (SELECT FROM (SELECT w.queues FROM holdfast.worker w ORDER BY w.id DESC LIMIT 1000) AS w WHERE %(name)s::text = ANY (w.queues))
+    OR EXISTS (SELECT FROM holdfast.job j WHERE j.status = 'pending' AND j.later IS NULL AND j.queue = %(name)s LIMIT 1)
+    OR EXISTS (SELECT FROM (SELECT c.lines FROM holdfast.census c ORDER BY c.at DESC LIMIT 1) AS c, json_array_elements(c.lines -> 'waiting') AS e
+        WHERE e.value ->> 'queue' = %(name)s)
 
 -- name: set_queue
 INSERT INTO holdfast.queue AS q (name, concurrency, lease_ms, rate) VALUES (%(name)s, %(concurrency)s, %(lease_ms)s, %(rate)s)
@@ -90,9 +100,11 @@ RETURNING name
 
 -- name: pause_queue
 -- No row: it was paused already.
-INSERT INTO holdfast.queue AS q (name, paused) VALUES (%(name)s, true)
-ON CONFLICT (name) DO UPDATE SET paused = true, updated_at = clock_timestamp() WHERE NOT q.paused
+INSERT INTO holdfast.queue AS q (name, paused, paused_at, paused_by, paused_reason)
+VALUES (%(name)s, true, clock_timestamp(), coalesce(%(by)s::text, current_user::text), %(reason)s::text)
+ON CONFLICT (name) DO UPDATE SET paused = true, paused_at = EXCLUDED.paused_at, paused_by = EXCLUDED.paused_by, paused_reason = EXCLUDED.paused_reason,
+    updated_at = clock_timestamp() WHERE NOT q.paused
 RETURNING name
 
 -- name: resume_queue
-UPDATE holdfast.queue SET paused = false, updated_at = clock_timestamp() WHERE name = %(name)s AND paused RETURNING name
+UPDATE holdfast.queue SET paused = false, paused_at = NULL, paused_by = NULL, paused_reason = NULL, updated_at = clock_timestamp() WHERE name = %(name)s AND paused RETURNING name

@@ -20,6 +20,7 @@ CREATE TABLE holdfast.worker (
     versions     json,                          -- of payloads that it takes, by kind, where that is more than 1
     limits       json,                          -- how long jobs may run, by kind: {"max_runtime": ms}, or {"lease": ms} for three of those
     settings     json,                          -- the worker's settings, for operators: {"poll_ms": ..., "batch_size": ...}
+    report       json,                          -- with each heartbeat: what runs long there, which errors repeat, which sinks do not answer
     stop_reason  text                           -- `lost`, without a time of its stop: it sends no heartbeats
 ) WITH (fillfactor = 50);
 CREATE INDEX worker_live ON holdfast.worker (heartbeat_at) WHERE stopped_at IS NULL;
@@ -28,6 +29,9 @@ CREATE INDEX worker_live ON holdfast.worker (heartbeat_at) WHERE stopped_at IS N
 CREATE TABLE holdfast.queue (
     name        text COLLATE "C" PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 100),
     paused      boolean NOT NULL DEFAULT false,
+    paused_at   timestamptz,                                       -- with by whom, and why
+    paused_by   text,
+    paused_reason  text,
     concurrency integer CHECK (concurrency BETWEEN 0 AND 100000),
     lease_ms    integer CHECK (lease_ms BETWEEN 1000 AND 86400000),
     rate        double precision CHECK (rate > 0),                 -- starts per second and worker

@@ -10,6 +10,9 @@ CREATE TABLE holdfast.schedule (
     declared     text,                          -- the last declaration of the code: an edit stays until that changes; null: made by hand
     job          json,                          -- what a periodic job enqueues
     paused       boolean NOT NULL DEFAULT false,
+    paused_at    timestamptz,                   -- with by whom, and why
+    paused_by    text,
+    paused_reason   text,
     missed       text NOT NULL DEFAULT 'run' CHECK (missed IN ('run', 'skip')),     -- what becomes of a slot that could not start in time
     triggered_at timestamptz,                   -- run once more, now, paused or not
     next_at      timestamptz,                   -- null: the next worker that reads it computes it

@@ -7,6 +7,9 @@ CREATE TABLE holdfast.subscription (
     base_id    bigint NOT NULL DEFAULT 0,       -- events up to this one came with a restore, and their xids mean nothing
     partitions smallint NOT NULL CHECK (partitions BETWEEN 1 AND 64),
     paused     boolean NOT NULL DEFAULT false,
+    paused_at  timestamptz,                     -- with by whom, and why
+    paused_by  text,
+    paused_reason text,
     name       text COLLATE "C" NOT NULL UNIQUE CHECK (octet_length(name) BETWEEN 1 AND 200),
     target     text NOT NULL,                   -- for operators: the kind of the jobs that it makes, or the sink
     topics     text[] NOT NULL,                 -- none: all
