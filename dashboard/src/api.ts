@@ -21,6 +21,7 @@ import type {
   JobStory,
   Kinds,
   Me,
+  OrderKeyAction,
   Overview,
   ParkedPage,
   QueueAction,
@@ -73,6 +74,8 @@ export const api = {
   job: (id: string, signal?: Signal) => client.get<JobStory>(of(path("jobs", id)), {}, signal),
   actOnJobs: (action: JobAction, signal?: Signal) =>
     client.post<JobActionResult>(of("api/jobs/actions"), action, signal),
+
+  actOnOrderKey: (action: OrderKeyAction) => client.post<Done>(of("api/order-keys/actions"), action),
 
   chains: (search: ChainSearch, signal?: Signal) =>
     client.get<ChainPage>(of("api/chains"), { ...search }, signal),

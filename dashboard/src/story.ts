@@ -1,4 +1,4 @@
-import type { AttemptLine, JobStory, StepLine } from "./types";
+import type { AttemptLine, JobStory, JobWait, StepLine } from "./types";
 
 export type Tone = "ok" | "bad" | "warn" | "busy" | "held" | "idle";
 
@@ -101,27 +101,32 @@ function present(job: JobStory): Step[] {
     : [];
   switch (job.status) {
     case "blocked":
-      return [...asked, ...limit(job)];
+      return [...asked, ...job.waits.map(wait)];
     case "pending":
       return [
         ...asked,
-        ...limit(job),
+        ...job.waits.map(wait),
         { tone: "idle", title: `Attempt ${job.attempt + 1} may start`, at: job.available_at, ahead: true },
-        ...(job.served === false
-          ? [{ tone: "bad" as const, title: "No live worker takes it", at: null, ahead: true }]
-          : []),
       ];
     case "processing":
-      return [...asked, running(job)];
+      return [...asked, running(job), ...job.waits.map(wait)];
     default:
       return [...asked, ...ended(job)];
   }
 }
 
-function limit(job: JobStory): Step[] {
-  return job.limit === null
-    ? []
-    : [{ tone: "idle", title: "Waits for a limit", at: null, ahead: true, text: job.limit }];
+const STOPPED = new Set<JobWait["code"]>([
+  "order_stopped",
+  "payload_unread",
+  "paused",
+  "silent_worker",
+  "unserved",
+]);
+
+/** Why it does not run now. */
+function wait({ code, text, command, jobs, chains }: JobWait): Step {
+  const tone = STOPPED.has(code) ? "bad" : "idle";
+  return { tone, title: text, at: null, ahead: true, text: command, jobs, chains };
 }
 
 function running(job: JobStory): Step {

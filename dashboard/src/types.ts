@@ -264,13 +264,21 @@ export interface JobStory {
   progress: number | null;
   progress_note: string | null;
   error: string | null;
-  served: boolean | null;
+  waits: JobWait[];
+  key_stop: number | null;
   attempts: AttemptLine[];
   steps: StepLine[];
   replay_of: string | null;
   replays: string[];
   blockers: JobBlocker[];
-  limit: string | null;
+}
+
+export interface JobWait {
+  code: "paused" | "order_stopped" | "order_key" | "isolated" | "step" | "not_due" | "blockers" | "limit" | "unserved" | "payload_unread" | "silent_worker" | "turn";
+  text: string;
+  command: string | null;
+  jobs: string[];
+  chains: string[];
 }
 
 export interface KindLine {
@@ -644,6 +652,11 @@ export interface Login {
 
 export interface Newest {
   limit?: number;
+}
+
+export interface OrderKeyAction {
+  action: "resume";
+  key: string;
 }
 
 export interface OverviewQuestion {

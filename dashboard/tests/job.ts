@@ -30,7 +30,8 @@ export const job = (change: Partial<JobStory>): JobStory => ({
   redacted: false,
   redacted_parts: [],
   trace: null,
-  served: null,
+  waits: [],
+  key_stop: null,
   progress: null,
   progress_note: null,
   error_code: null,
@@ -40,6 +41,5 @@ export const job = (change: Partial<JobStory>): JobStory => ({
   replay_of: null,
   replays: [],
   blockers: [],
-  limit: null,
   ...change,
 });

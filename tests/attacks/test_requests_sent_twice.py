@@ -54,8 +54,10 @@ async def test_every_writing_call_is_done_once(site: Starlette, database: str, s
     token = make_token(database, Role.DEVELOPER)
     set_limits(ledger.conn, **{"carts.sweep": 5})
     ledger.do("UPDATE holdfast.limit_rule SET declared = json_build_object('concurrency', 5, 'burst', 1)")
+    ledger.do(f"INSERT INTO holdfast.order_stop VALUES ('account 7', {shop.dead}, now())")
     calls = [
         ("POST", JOBS, {"action": "retry", "ids": [str(shop.dead)], "preview": False, "again": True}),
+        ("POST", "/api/order-keys/actions", {"action": "resume", "key": "account 7"}),
         ("POST", "/api/runners/carts.sweep/actions", {"action": "run"}),
         ("POST", "/api/queues/mail/actions", {"action": "pause"}),
         ("PUT", "/api/queues/mail", {"concurrency": 3, "lease_ms": 5000, "rate": None}),

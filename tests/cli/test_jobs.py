@@ -439,12 +439,14 @@ def test_show_says_why_a_job_waits(database: str, conn: psycopg.Connection[Any],
         one: holdfast("jobs", "show", str(one), database=database).out for one in (later, paused, stopped, second)
     }
     assert "\nIt is due at 2" in output[later]
-    assert "\nThe queue pdf is paused: holdfast queues resume pdf\n" in output[paused]
-    letter = f"the dead letter {dead}: retry that one, or holdfast jobs resume-key 'customer 7'"
-    assert f"\nIts order key is stopped by {letter}\n" in output[stopped]
+    assert "\nThe queue pdf is paused. holdfast queues resume pdf\n" in output[paused]
+    letter = f"the dead letter {dead}: retry that one, or resume the key without it."
+    resume = "holdfast jobs resume-key 'customer 7'"
+    assert f"\nIts order key customer 7 is stopped by {letter} {resume}\n" in output[stopped]
     assert f"\nIt waits for job {first}, which comes before it in the order key.\n" in output[second]
-    assert holdfast("jobs", "show", "--json", str(second), database=database).json["waiting"]["behind"] == first
-    assert holdfast("jobs", "show", "--json", str(dead), database=database).json["waiting"] is None
+    (wait, *_) = holdfast("jobs", "show", "--json", str(second), database=database).json["waits"]
+    assert (wait["code"], wait["jobs"]) == ("order_key", [str(first)])
+    assert holdfast("jobs", "show", "--json", str(dead), database=database).json["waits"] == []
 
 
 def test_show_tells_the_steps_of_a_story_and_where_it_waits(
@@ -469,7 +471,7 @@ def test_show_tells_the_steps_of_a_story_and_where_it_waits(
     assert "\nIt sleeps, 'cool off', since 2" in output[asleep]
     assert "\nIt waits for the message 'approval' since 2" in output[waiting]
     assert "\nIt waits for the jobs of 'labels' since 2" in output[gathering]
-    assert "\nIt waits for the end of 2 chains.\n" in output[gathering]
+    assert "\nIt waits for the end of 2 chains: chain " in output[gathering]
     assert "It is due at" not in output[waiting] + output[asleep] + output[gathering]
     for one, names in ((asleep, ["charge", "cool off"]), (waiting, ["charge", "approval"]), (ended, ["charge"])):
         assert f"\nSteps ({len(names)})\n" in output[one]

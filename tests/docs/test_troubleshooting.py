@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from holdfast._drivers import run_sync
+from holdfast._store.worker import register_worker
 from tests.docs import symptoms
 from tests.docs.block import ROOT, Block, blocks
 from tests.docs.conftest import SHOP
@@ -65,12 +67,15 @@ WAITS: dict[str, list[dict[str, object]]] = {
     "No live worker takes … from the queue …": [MAIL],
     "It is due at …": [MAIL | {"delay_ms": 3_600_000}],
     "The queue … is paused": [MAIL],
-    "It waits for the end of 1 chain.": [MAIL, MAIL | {"blockers": [1]}],
+    "It waits for the end of 1 chain: …": [MAIL, MAIL | {"blockers": [1]}],
     "It waits for job …, which comes before it in the order key.": [KEY, KEY],
     "It waits for a limit: …": [MAIL | {"limits": ["mail"]}] * 2,
+    "Its payload has version …": [MAIL | {"payload_version": 2}],
+    "Its worker was lost while it ran: …": [MAIL],
+    "It is due, and starts when a worker has a free slot …": [MAIL],
 }
 # Has a section of its own.
-STOPPED = "Its order key is stopped by the dead letter …"
+STOPPED = "Its order key … is stopped by the dead letter …"
 
 
 def test_the_reasons_for_waiting_are_those_of_the_table() -> None:
@@ -85,6 +90,10 @@ def test_a_job_that_waits_shows_why(line: str, database: str) -> None:
             conn.execute("SELECT holdfast.enqueue_jobs(%s)", [json.dumps([job])])
         if "limit" in line:
             conn.execute("UPDATE holdfast.job SET status = 'blocked', limit_key = limits[1]")
+        if "lost" in line:
+            conn.execute("UPDATE holdfast.job SET suspect = 1")
+        if "version" in line or "slot" in line:
+            run_sync(conn, register_worker("w", queues=["mail"], kinds=["receipt.send"]))
         if "paused" in line:
             conn.execute("INSERT INTO holdfast.queue (name, paused) VALUES ('mail', true)")
         (last,) = conn.execute("SELECT max(id) FROM holdfast.job").fetchone() or ()

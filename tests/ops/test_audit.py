@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 QUEUE = "/api/queues/mail/actions"
 JOBS = "/api/jobs/actions"
+ORDER_KEYS = "/api/order-keys/actions"
 RUNNER = "/api/runners/carts.sweep/actions"
 SUBSCRIPTION = "/api/subscriptions/ledger/actions"
 AT = "2099-01-01T00:00:00Z"
@@ -45,6 +46,7 @@ ACTS = [
         "{waiting}", 1),
     Act("POST", JOBS, {"action": "retry", "ids": ["{dead}"], "preview": False}, "jobs.retry", "{dead}", 1),
     Act("POST", JOBS, {"action": "cancel", "filter": {"order_key": "{key}"}, "preview": False}, "jobs.cancel", None, 2),
+    Act("POST", ORDER_KEYS, {"action": "resume", "key": "{stopped}"}, "order_key.resume", "account 7", None),
     Act("POST", QUEUE, {"action": "pause"}, "queue.pause", "mail", None),
     Act("POST", QUEUE, {"action": "resume"}, "queue.resume", "mail", None),
     Act("PUT", "/api/queues/a%2Fb", {"concurrency": 3, "lease_ms": 5000, "rate": 1.5}, "queue.set", "a/b", None),
@@ -88,6 +90,12 @@ async def filled(value: Any, shop: Shop) -> Any:
     if "{waiting}" in str(value):
         job = await enqueue(shop.app, "mail.send", "a@example.org", delay=timedelta(days=1))
         return _put(value, "{waiting}", str(job))
+    if "{stopped}" in str(value):
+        with psycopg.connect(shop.app.url) as conn:
+            conn.execute(
+                "INSERT INTO holdfast.order_stop VALUES ('account 7', %s, now()) ON CONFLICT DO NOTHING", [shop.dead]
+            )
+        return _put(value, "{stopped}", "account 7")
     return _put(value, "{dead}", str(shop.dead))
 
 

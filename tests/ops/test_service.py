@@ -26,7 +26,7 @@ from holdfast._ops.requests import (
     RunnerAction,
     SubscriptionAction,
 )
-from holdfast._ops.responses.job import JobActionResult
+from holdfast._ops.responses.job import Done, JobActionResult
 from holdfast._ops.service import Service
 from holdfast._store.schedule import record_run, start_run
 from holdfast._store.search import replay_job
@@ -324,7 +324,7 @@ async def test_the_overview_counts_and_says_what_is_wrong(service: Service, conn
     seen = await service.overview()
     assert (seen.depth.pending, seen.depth.due, seen.workers, seen.ok) == (3, 3, 0, False)
     assert [problem.code for problem in seen.problems] == ["no_worker"], "what follows from it is not said"
-    assert (await service.job(1)).served is False
+    assert [wait.code for wait in (await service.job(1)).waits] == ["unserved"]
     assert len(seen.minutes) == 60
     run_sync(conn, register_worker("w", queues=["default"], kinds=["mail"]))
     complete(conn, [1, 2])
@@ -343,6 +343,19 @@ async def test_stats_have_the_numbers_of_the_seed(service: Service, conn: psycop
     assert stats.model_dump(exclude={"oldest_pending_age_seconds"}) == {
         "total": 5, "due_now": 2, "stuck_processing": 0, "pending": 2, "processing": 0, "sent": 2, "failed": 1,
     }  # fmt: skip
+
+
+async def test_a_preview_of_a_pause_pauses_nothing(service: Service, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, queue="slow")
+    done = await service.act_on_queue("slow", QueueAction(action="pause", preview=True), ANN)
+    assert isinstance(done, Done)
+    assert done.message.startswith("Would be done: slow: ")
+    assert number(conn, "SELECT count(*) FROM holdfast.queue") == 0
+    assert (await service.audit(Before())).entries == []
+    with pytest.raises(RequestRefused, match="No queue is named slwo"):
+        await service.act_on_queue("slwo", QueueAction(action="pause"), ANN)
+    with pytest.raises(RequestRefused, match="No queue is named slwo"):
+        await service.set_queue("slwo", QueueControl(concurrency=2, lease_ms=None, rate=None), ANN)
 
 
 async def test_a_queue_is_paused_set_and_drained(service: Service, conn: psycopg.Connection[Any]) -> None:

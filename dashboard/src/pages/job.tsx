@@ -1,5 +1,7 @@
 import { useState } from "preact/hooks";
+import { useAction } from "../action";
 import { api } from "../api";
+import { many } from "../number";
 import { StatusBadge } from "../parts/badge";
 import { ActButton } from "../parts/button";
 import { JobActionDialog, VERBS, type Verb } from "../parts/job-action";
@@ -10,7 +12,7 @@ import { Refresh } from "../parts/refresh";
 import { Loaded } from "../parts/state";
 import { useResource } from "../resource";
 import { to } from "../route";
-import type { Status } from "../types";
+import type { JobStory, Status } from "../types";
 
 const EVERY_MS = 4000;
 const ENDED = new Set<Status>(["completed", "failed", "cancelled"]);
@@ -74,6 +76,7 @@ export function JobPage({ id }: { id: string }) {
                   </ActButton>
                 ))}
               </div>
+              {keyToResume(shown) && <StoppedKey story={shown} onDone={job.reload} />}
               <Story story={shown} />
             </>
           )}
@@ -88,5 +91,32 @@ export function JobPage({ id }: { id: string }) {
         />
       )}
     </Page>
+  );
+}
+
+/** Whether the order key of a job is stopped, by this job or by another. */
+function keyToResume({ waits, key_stop }: JobStory): boolean {
+  return key_stop !== null || waits.some((wait) => wait.code === "order_stopped");
+}
+
+/** Let the order key go on, without the dead letter that stopped it. */
+function StoppedKey({ story, onDone }: { story: JobStory; onDone: () => void }) {
+  const { busy, run } = useAction(onDone);
+  const { key_stop, order_key: key } = story;
+  if (key === null) return null;
+  return (
+    <p class="problem tone-bad">
+      The order key <code>{key}</code> is stopped
+      {key_stop !== null && ` by this job; ${many(key_stop, "job")} wait`}. Retry{" "}
+      {key_stop === null ? "the dead letter" : "it"}, or go on without it.{" "}
+      <ActButton
+        small
+        icon="play"
+        busy={busy !== null}
+        onClick={() => run(key, () => api.actOnOrderKey({ action: "resume", key }))}
+      >
+        Resume the key
+      </ActButton>
+    </p>
   );
 }

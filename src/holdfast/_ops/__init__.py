@@ -15,6 +15,7 @@ newest.py       shares readings of a database between concurrent requests
 service.py      runs every query and action, bounded in time and size
 pool.py         opens the connections and limits each statement's time
 jobs.py         searches jobs, and reads one job's history and the graph of its chain
+waits.py        tells why a job does not run now
 actions.py      retries, cancels, deletes and reschedules jobs
 overview.py     summarizes queues, workers, relays and runners
 causes/         finds the causes of what is wrong, by rules over one snapshot of facts

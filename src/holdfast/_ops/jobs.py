@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.responses.job import ChainEdge, ChainGraph, ChainNode, JobBlocker, JobStory, Looked
+from holdfast._ops.waits import read_waits
 from holdfast._store.archive import JOB_FAMILIES, exports_with_id
 from holdfast._store.chain import read_blockers
-from holdfast._store.inspect import list_attempts, list_replays, read_job, read_worker
+from holdfast._store.inspect import list_attempts, list_replays, read_job, read_key_stop, read_worker
 from holdfast._store.job import read_chain
-from holdfast._store.limit import read_limit_wait
 from holdfast._store.search import (
     AFTER_ALL,
     Search,
@@ -26,7 +26,7 @@ from holdfast._store.search import (
     searches,
 )
 from holdfast._store.step import read_journal, step_lines
-from holdfast._store.worker import is_served, list_workers, served_runtime
+from holdfast._store.worker import served_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -184,23 +184,23 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
     blockers = (await transaction.run(read_blockers([job_id], gathered=True))).get(job_id, [])
     holder = row.get("locked_by") or row.get("worker_id")
     worker = await transaction.run(read_worker(holder)) if holder else None
-    served = None
-    if row["status"] == "pending":
-        served = is_served(row["queue"], row["kind"], await transaction.run(list_workers(latest=0)))
     runtime = await transaction.run(served_runtime(row["kind"], row["queue"]))
-    limit = await transaction.run(read_limit_wait(job_id)) if row.get("limit_key") else None
+    steps = await transaction.run(read_journal(job_id)) if row["steps"] is True else step_lines(row["steps"])
+    stop = None
+    if row["status"] == "failed" and row["order_key"]:
+        stop = await transaction.run(read_key_stop(job_id, row["order_key"]))
     return _story(
         row,
         redaction,
         max_runtime_ms=runtime and runtime.ms,
         max_runtime_default=runtime and runtime.by_default,
         worker_name=worker and worker.name,
-        served=served,
+        waits=await read_waits(transaction, row, steps),
+        key_stop=stop,
         attempts=attempts,
-        steps=await transaction.run(read_journal(job_id)) if row["steps"] is True else step_lines(row["steps"]),
+        steps=steps,
         replays=[replay.id for replay in replays],
         blockers=[JobBlocker(chain_id=blocker.chain_id, status=blocker.status) for blocker in blockers],
-        limit=limit and limit.text,
     )
 
 
@@ -218,7 +218,7 @@ async def read_archived(
         steps=step_lines(row.get("steps")),
         replays=[replay.id for replay in replays],
         blockers=[],
-        limit=None,
+        waits=[],
     )
 
 

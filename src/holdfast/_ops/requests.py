@@ -149,6 +149,13 @@ class JobAction(Question):
 Reason = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
+class OrderKeyAction(Question):
+    """`resume` lets an order key go on that a dead letter has stopped, without that job."""
+
+    action: Literal["resume"]
+    key: Key
+
+
 class RunnerAction(Question):
     action: Literal["run", "pause", "resume"]
     reason: Reason | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast._engine.report.transition import Transitions
 from holdfast._ops import actions, fleet, jobs
-from holdfast._ops.caller import audit_entry
+from holdfast._ops.caller import RequestRefused, audit_entry
 from holdfast._ops.fleet import runtime
 from holdfast._ops.jobs import find, find_asked, search_of
 from holdfast._ops.overview import depth, read_overview
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         DeadLetterSearch,
         JobSearch,
         LimitControl,
+        OrderKeyAction,
         QueueAction,
         QueueControl,
         RetentionChange,
@@ -206,6 +207,11 @@ class Service:
             if resumed:
                 await transaction.run(audit_entry(by, "order_key.resume", target=key))
         return resumed
+
+    async def act_on_order_key(self, action: OrderKeyAction, by: Person) -> Done:
+        if not await self.resume_order_key(action.key, by):
+            raise RequestRefused(404, "not_found", "No dead letter has stopped that order key.")
+        return Done(message=f"{action.key}: goes on with its next job")
 
     async def chains(self, search: ChainSearch) -> ChainPage:
         """Return chains by their first job: those with several jobs, with blockers, or that block others."""

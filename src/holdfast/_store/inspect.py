@@ -58,7 +58,10 @@ class WaitingRow(NamedTuple):
 
     due_at: datetime | None
     paused: bool
-    """Whether its queue is paused."""
+    """Whether its queue is paused; then since when, by whom and why, where that is known."""
+    paused_at: datetime | None
+    paused_by: str | None
+    paused_reason: str | None
     blockers: int | None
     """Chains that must end before it."""
     stopped_by: int | None
@@ -135,6 +138,11 @@ def read_job(job_id: int) -> Statement[dict[str, Any] | None]:
 
 def read_waiting(job_id: int) -> Statement[WaitingRow | None]:
     return statement("read_waiting", one_or_none(WaitingRow), id=job_id)
+
+
+def read_key_stop(job_id: int, key: str) -> Statement[int | None]:
+    """Return how many jobs wait because this dead letter stopped its order key; None: it stops none."""
+    return statement("read_key_stop", lambda rows: rows[0][0] if rows else None, id=job_id, key=key)
 
 
 def list_attempts(job_id: int, limit: int = 200) -> Statement[list[AttemptLine]]:

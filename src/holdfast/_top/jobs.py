@@ -80,6 +80,8 @@ def _story(job: JobStory, now: datetime) -> Iterator[str]:
         yield f"ended     {_time(job.finished_at, now)}"
     else:
         yield f"due       {stamp(job.available_at)}"
+    for wait in job.waits:
+        yield f"waits     {wait.text}{f' {wait.command}' if wait.command else ''}"
     facts = {
         "worker": job.worker_name and f"{plain(job.worker_name)} ({job.worker})",
         "chain": None if job.chain_id == job.id else job.chain_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence  # noqa: TC003 - pydantic reads the annotations
 from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
 from typing import Any, Literal
 
@@ -94,6 +95,23 @@ class JobBlocker(Answer):
     status: JobStatus | None
 
 
+class JobWait(Answer):
+    """A reason why a job does not run now."""
+
+    code: Literal[
+        "paused", "order_stopped", "order_key", "isolated", "step", "not_due", "blockers", "limit", "unserved",
+        "payload_unread", "silent_worker", "turn",
+    ]  # fmt: skip
+    text: str
+    """In a sentence."""
+    command: str | None = None
+    """A command that helps; null where none does."""
+    jobs: Sequence[Id] = ()
+    """The jobs that it waits for."""
+    chains: Sequence[Id] = ()
+    """The chains that it waits for, the first three."""
+
+
 class JobStory(JobLine):
     """Everything that is known of a job. Payload, headers and result are redacted."""
 
@@ -120,8 +138,10 @@ class JobStory(JobLine):
     progress: float | None
     progress_note: str | None
     error: ErrorText | None
-    served: bool | None
-    """Whether a live worker takes it; null: it does not wait."""
+    waits: list[JobWait]
+    """Why it does not run now, the most important reason first; empty: it runs, or has ended."""
+    key_stop: int | None
+    """Of a dead letter that has stopped its order key: how many jobs wait for that. Null: it has stopped none."""
     attempts: list[AttemptLine]
     """Oldest first."""
     steps: list[StepLine]
@@ -129,8 +149,6 @@ class JobStory(JobLine):
     replay_of: Id | None
     replays: list[Id]
     blockers: list[JobBlocker]
-    limit: str | None
-    """The limit that it waits for, in a sentence; null: it waits for none."""
 
 
 class RefusedJob(Answer):

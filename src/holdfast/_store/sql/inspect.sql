@@ -25,12 +25,17 @@ LIMIT 1
 
 -- name: read_waiting
 -- The reasons why a live job does not run: null or false where a reason does not apply.
-SELECT CASE WHEN j.available_at > now() THEN j.available_at END, coalesce(q.paused, false),
+SELECT CASE WHEN j.available_at > now() THEN j.available_at END, coalesce(q.paused, false), q.paused_at, q.paused_by, q.paused_reason,
     CASE WHEN j.blockers_left > 0 THEN j.blockers_left END, s.job_id,
     (SELECT o.id FROM holdfast.job o WHERE o.order_key = j.order_key AND (o.order_seq, o.id) < (j.order_seq, j.id)
      ORDER BY o.order_seq, o.id LIMIT 1)
 FROM holdfast.job j LEFT JOIN holdfast.queue q ON q.name = j.queue LEFT JOIN holdfast.order_stop s ON s.order_key = j.order_key
 WHERE j.id = %(id)s AND j.status IN ('pending', 'blocked') LIMIT 1
+
+-- name: read_key_stop
+-- How many jobs wait because this dead letter stopped its order key, at most 1,000 counted. No row: it stopped none, or the key goes on.
+SELECT (SELECT count(*) FROM (SELECT FROM holdfast.job j WHERE j.order_key = s.order_key LIMIT 1000) AS few)
+FROM holdfast.order_stop s WHERE s.order_key = %(key)s AND s.job_id = %(id)s
 
 -- name: list_attempts
 -- If there are too many, the latest, and the tracebacks of only the last twenty, because they are long. A first attempt that completed has
