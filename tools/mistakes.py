@@ -1,4 +1,4 @@
-"""The page of errors, made from the table of mistakes and from the docstrings of the error classes.
+"""The page of errors, made from the docstrings of the error classes.
 
 python -m tools.mistakes           print it
 python -m tools.mistakes --write   write it to docs/reference/errors.md
@@ -21,7 +21,6 @@ from tests.mistakes.table import IN_COMMANDS, IN_PYTHON
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tests.mistakes.mistake import Area
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
 # Where users import an error from, in the order in which they are looked up.
@@ -32,34 +31,19 @@ _HEAD = """\
 
 <!-- made by python -m tools.mistakes --write -->
 
-Every message names what is wrong, where, and what to do. This page lists the error classes, then the messages of
-{count} mistakes that newcomers make, so that a search finds them. A test makes each mistake. `…` stands for text that
-varies.
+Every message names what is wrong, where, and what to do, for example `@app.job needs a name in parentheses: write
+@app.job("send")`. Tests make {count} mistakes that newcomers make, in code and in commands, and read each message.
 
-## Error classes
-
-`HoldfastError` is the base class of all of them: `except HoldfastError` catches every error of Holdfast. A wrong
-argument is a `TypeError` or a `ValueError`, as in Python itself. A class without a module is not imported: you see its
-name in a log or in a dead letter.
+`HoldfastError` is the base class: `except HoldfastError` catches every error of Holdfast. A wrong argument is a
+`TypeError` or a `ValueError`, as in Python itself. A class without a module is not imported: you see its name in a log
+or in a dead letter.
 
 """
 
 
 def page() -> str:
     count = sum(len(area.mistakes) for area in (*IN_PYTHON, *IN_COMMANDS))
-    return (
-        "".join(
-            [
-                _HEAD.format(count=count),
-                _classes(),
-                "## Mistakes in Python\n\n",
-                *(_section(area) for area in IN_PYTHON),
-                "## Mistakes in commands\n\n",
-                *(_section(area) for area in IN_COMMANDS),
-            ]
-        ).rstrip()
-        + "\n"
-    )
+    return _HEAD.format(count=count) + _classes()
 
 
 def error_classes() -> list[type[HoldfastError]]:
@@ -97,12 +81,7 @@ def _classes() -> str:
         path = import_path(cls)
         meaning, _, cure = (" ".join(part.split()) for part in inspect.cleandoc(cls.__doc__ or "").partition("Cure: "))
         rows.append(f"| `{path or cls.__name__}` | {meaning} | {cure} |")
-    return "\n".join(rows) + "\n\n"
-
-
-def _section(area: Area) -> str:
-    answers = "\n".join(sorted({mistake.answer for mistake in area.mistakes}))
-    return f"### {area.title}\n\n{area.intro}\n\n```text\n{answers}\n```\n\n"
+    return "\n".join(rows) + "\n"
 
 
 def main(arguments: Iterable[str] | None = None) -> int:

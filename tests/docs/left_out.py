@@ -33,5 +33,4 @@ RUN_ELSEWHERE = {
     "docs/how-to/troubleshooting.md": "tests/docs/test_troubleshooting.py",
     "docs/how-to/worker.md": "tests/engine/test_worker_page.py",
     "docs/reference/cli.md": "tests/docs/test_commands.py",
-    "docs/reference/errors.md": "tests/mistakes/test_messages.py",
 }

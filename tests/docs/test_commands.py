@@ -22,11 +22,9 @@ def commands(text: str) -> list[str]:
 
 
 # The commands of docs/reference/cli.md are a synopsis: they name jobs that do not exist, so none of them is run.
-# The page of errors shows commands that are refused.
 LINES = [
     (block.place, line)
     for page in pages()
-    if page != "docs/reference/errors.md"
     for block in blocks(page)
     if block.language in {"sh", "console"}
     for line in commands(block.text)

@@ -1,4 +1,4 @@
-"""A mistake that newcomers make, and the message that answers it. docs/reference/errors.md shows them all."""
+"""A mistake that newcomers make, and the message that answers it. docs/reference/errors.md counts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of mistakes of docs/reference/errors.md. Each is made for real, and its message is compared and graded."""
+"""The table of mistakes. Each is made for real, and its message is compared and graded."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from holdfast import HoldfastError
 
 
-def test_the_page_is_made_from_the_table() -> None:
+def test_the_page_is_made_from_the_classes() -> None:
     assert mistakes.PAGE.read_text() == mistakes.page(), "run python -m tools.mistakes --write"
 
 
