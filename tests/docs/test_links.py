@@ -22,3 +22,9 @@ def test_every_link_between_pages_leads_somewhere() -> None:
         text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
         for target in re.findall(r"\]\((?![a-z]+:|#)([^)\s#]+)", text):
             assert (page.parent / target).exists() or (page.parent / target).parent in generated, f"{page}: {target}"
+
+
+def test_the_index_of_decisions_has_each_once() -> None:
+    folder = DOCS / "decisions"
+    listed = re.findall(r"^\| \[\d{4}\]\((.*?)\)", (folder / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert listed == sorted(page.name for page in folder.glob("0*.md"))
