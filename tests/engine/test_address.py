@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast._engine.address import resolved
+from holdfast._engine.address import database_of, resolved
 from tests.kit.pace import QUICK
 from tests.kit.waiting import Stopwatch, until
 
@@ -120,3 +120,8 @@ async def test_a_worker_connects_while_handlers_have_taken_the_loops_threads(
             async with app.worker(**QUICK):
                 pass
     assert watch.seconds < 10, "nor does leaving wait for such a thread"
+
+
+@pytest.mark.parametrize(("url", "name"), [("postgresql://u:p@h/shop", "shop"), ("postgresql://u:p@h", ""), ("=", "")])
+def test_only_the_name_of_the_database_is_shown(url: str, name: str) -> None:
+    assert database_of(url) == name

@@ -13,7 +13,7 @@ from holdfast._engine.address import connect, watched
 from holdfast._engine.link import Link
 from holdfast._engine.wake.listen import Listener
 from holdfast._store.worker import identify_database
-from tests.kit.pace import MINUTE, ms
+from tests.kit.pace import MINUTE, QUICK, ms
 from tests.kit.trouble import Line
 from tests.kit.waiting import Stopwatch, serving, until
 
@@ -113,3 +113,22 @@ async def test_a_connection_that_is_younger_than_the_last_beat_is_kept(ledger: L
         beats, connected_at = part.heartbeat.beats, waker._connected_at
         await until(lambda: part.heartbeat.beats > beats)
         assert waker._connected_at == connected_at
+
+
+async def test_a_claim_without_an_answer_ends_when_the_heartbeat_gets_none(ledger: Ledger, database: str) -> None:
+    """Long before its own time is up, which is a lease of ten minutes."""
+    app = Holdfast()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async with Line(database) as first, Line(database) as second:
+        app.url = hosts(first, second)
+        settings: dict[str, Any] = {**QUICK, "lease": ms(600_000), "heartbeat": ms(BEAT)}
+        async with app.worker(**settings, listen=False) as worker:
+            link = serving(worker).claimer._link
+            await until(lambda: link.connected)
+            first.freeze()
+            await until(lambda: link.silent(BEAT / 2000))
+            ledger.enqueue(act.new())
+            await until(lambda: ledger.completed() == 1)

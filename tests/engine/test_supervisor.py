@@ -38,3 +38,4 @@ async def test_a_process_that_cannot_be_started_is_tried_again(
         finally:
             go.touch()
         assert await running
+    assert not supervisor.refused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from holdfast._store import claim as floor
 from holdfast._store.statement import statements
 from tests.engine.interleaving import LEVELS, Producer
 from tests.kit.databases import clone, create_template
+from tests.kit.mutation import open_trap
 from tests.kit.pace import MINUTE, QUICK, ms
 from tests.kit.waiting import Stopwatch, after, serving, until
 from tools.postgres import Server
@@ -84,6 +86,37 @@ async def test_a_loss_would_show(app: Holdfast, ledger: Ledger) -> None:
         job = ledger.enqueue_one(act.new())
         with pytest.raises(AssertionError):
             await until(lambda: ledger.status(job) == "completed", 1.5)
+
+
+async def test_a_worker_that_has_started_listens(app: Holdfast) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async with app.worker(**MINUTE) as worker:
+        assert serving(worker).session.listening.is_set()
+
+
+async def test_a_sleeper_whose_claim_had_no_time_left_claims_again(
+    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job that its claim left is due, and no other notification comes."""
+    monkeypatch.setattr(floor.Floors, "widest_due", math.inf)  # it does not look for jobs that were committed late
+    with psycopg.connect(ledger.url, autocommit=True) as conn:
+        open_trap(conn, "claim_jobs", ("interval '200 milliseconds'", "interval '-1 second'"))
+    gate = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None], wait: bool) -> None:
+        if wait:
+            await gate.wait()
+
+    async with app.worker(queues={"default": 3}, **MINUTE) as worker:
+        claimer = serving(worker).claimer
+        await until(lambda: claimer._recorded.seen and not claimer._link.busy)  # it sleeps soundly
+        keyed = [act.new(wait=True).options(order_key="a") for _ in range(8)]
+        ledger.enqueue(*keyed, act.new(wait=False))
+        await until(lambda: ledger.completed() == 1)
+        gate.set()
 
 
 async def count_notifications(app: Holdfast, ledger: Ledger, jobs: int, **worker_options: Any) -> int:

@@ -1,4 +1,4 @@
-"""Whatever passes over locked rows waits for none of them: each SKIP LOCKED of the schema and of the statements.
+"""Calls that pass over locked rows wait for none of them: each SKIP LOCKED of the schema and of the statements.
 
 Each is shown to matter: without it, the same call waits for the lock.
 """
@@ -44,7 +44,7 @@ LEFT_OUT = {"catch_up"}
 
 
 class Call(NamedTuple):
-    """What must not wait, and which rows another transaction has locked."""
+    """A call that must not wait, and the rows that another transaction has locked."""
 
     statement: Statement[Any] | str
     locked: str = "job"
