@@ -47,6 +47,23 @@ def received(request: pytest.FixtureRequest, app: Holdfast) -> tuple[Received, R
     return failures, dead
 
 
+async def test_an_object_whose_call_is_a_coroutine_is_a_hook(app: Holdfast, ledger: Ledger) -> None:
+    class Remembering(Received):
+        async def __call__(self, failed: FailedAttempt) -> None:
+            await asyncio.sleep(0)
+            self.append(failed)
+
+    app.on_failure(failures := Remembering())
+
+    @app.job("bad")
+    async def bad(job: Job[None]) -> Fail:
+        return Fail("never")
+
+    job = ledger.enqueue_one(bad.new())
+    async with app.worker(**QUICK):
+        await until(lambda: failures.brief() == [(job, 1, "Fail", False)])
+
+
 async def test_each_failed_attempt_calls_the_hook_once(
     app: Holdfast, ledger: Ledger, received: tuple[Received, Received]
 ) -> None:

@@ -119,6 +119,28 @@ async def test_a_sleeper_whose_claim_had_no_time_left_claims_again(
         gate.set()
 
 
+async def test_a_sleeper_gives_back_at_once_what_another_loop_claimed_without_an_answer(
+    app: Holdfast, ledger: Ledger
+) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async with app.worker(**MINUTE) as worker:
+        claimer = serving(worker).claimer
+        await until(lambda: claimer._recorded.seen and not claimer._link.busy)
+        with psycopg.connect(ledger.url) as conn:
+            app.sync.enqueue(conn, act.new())
+            conn.execute(
+                "UPDATE holdfast.job SET status = 'processing', locked_by = %s, "
+                "lock_token = nextval('holdfast.token'), locked_until = now() + interval '1 hour'",
+                [claimer._row.id],
+            )
+        claims = claimer.claims
+        await until(lambda: claimer.claims > claims and not claimer._link.busy)  # the notification found nothing
+        claimer.recover_soon()
+        await until(lambda: ledger.completed() == 1)
+
+
 async def count_notifications(app: Holdfast, ledger: Ledger, jobs: int, **worker_options: Any) -> int:
     """Enqueue one by one, as fast as two producers can, while a worker works; return how often anyone was notified."""
     act: Any = app.kinds["act"]

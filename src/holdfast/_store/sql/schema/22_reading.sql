@@ -89,7 +89,7 @@ CREATE FUNCTION holdfast.park_events(subscription integer, part integer, parked 
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     INSERT INTO holdfast.parked (subscription_id, partition, event_id, holds_key, key, attempt, released_at, error_code, error)
-    SELECT subscription, part, j.event_id, j.holds_key, j.key, coalesce(j.attempt, 0),
+    SELECT subscription, part, j.event_id, j.holds_key, j.key, j.attempt,
         clock_timestamp() + j.retry_ms * interval '1 millisecond', j.error_code, j.error
     FROM json_to_recordset(parked)
         AS j (event_id bigint, holds_key boolean, key text, attempt integer, retry_ms bigint, error_code text, error text)
