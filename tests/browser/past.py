@@ -33,7 +33,7 @@ class Exporting:
 
     async def fail(self, error: str) -> None:
         async with self.history.connected() as conn:
-            assert await run(conn, record_export_error(self.period, self.token, error))
+            assert await run(conn, record_export_error(self.period, self.token, error, incomplete=False))
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Past:
         try:
             yield export
         finally:
-            run_sync(self.history.conn, record_export_error(period, token, "the process was stopped"))
+            run_sync(self.history.conn, record_export_error(period, token, "the process was stopped", incomplete=False))
 
 
 def variables(store: SeaweedFS, location: Location) -> dict[str, str]:

@@ -158,7 +158,7 @@ def test_status_shows_the_progress_of_an_export(history: History) -> None:
     assert f"job_history {day} exporting now 1,000 of about 4,000 rows, 25%" in flat(archive(history).out)
     taken = archive(history, "export", "job_history")
     assert taken == (0, f"Nothing to export: another process exports job_history {day}.\n", "")
-    run_sync(history.conn, record_export_error(period, token, "the disk is full"))
+    run_sync(history.conn, record_export_error(period, token, "the disk is full", incomplete=False))
     assert "the disk is full" in archive(history).out
     output = archive(history, "restore", "job_history", str(day))
     assert output.status == 1

@@ -8,6 +8,7 @@ from holdfast._drivers import run_sync
 from holdfast._model.errors import HoldfastError
 from holdfast._store.access import (
     find_access_token,
+    is_name_free,
     list_access_tokens,
     list_audit,
     make_access_token,
@@ -43,6 +44,18 @@ def test_a_token_without_an_end_does_not_expire(connect: Connect) -> None:
     conn = connect()
     assert run_sync(conn, make_access_token(KEY, name="ci", role="viewer", digest=DIGEST, days=None)) is None
     assert [token.expired for token in run_sync(conn, list_access_tokens())] == [False]
+
+
+def test_a_name_is_taken_until_its_token_expires(connect: Connect) -> None:
+    conn = connect()
+    for key, name in ((KEY, "ci"), (KEY[::-1], "cd")):
+        run_sync(conn, make_access_token(key, name=name, role="viewer", digest=DIGEST, days=1))
+    assert not run_sync(conn, is_name_free("ci"))
+    assert run_sync(conn, is_name_free("other"))
+    conn.execute("UPDATE holdfast.access_token SET expires_at = now() - interval '1 second'")
+    assert run_sync(conn, is_name_free("ci"))
+    revoked = {token.name for token in run_sync(conn, list_access_tokens()) if token.revoked_at is not None}
+    assert revoked == {"ci"}, "the token of another name stays as it is"
 
 
 def test_a_token_is_revoked_once(connect: Connect) -> None:

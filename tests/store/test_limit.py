@@ -446,6 +446,14 @@ def test_what_a_job_waits_for(worker: Worker) -> None:
     assert (line.running, line.waiting, line.parameters) == (2, 4, ["customer"])
 
 
+def test_a_job_of_two_limits_counts_in_both(worker: Worker) -> None:
+    both, waits = enqueue(worker.conn, limited("three", "one"), limited("one"))
+    assert ids(worker.claim()) == [both]
+    wait = run_sync(worker.conn, read_limit_wait(waits))
+    assert wait is not None
+    assert wait.text.startswith("1 of 1 of limit one"), wait.text
+
+
 def test_jobs_without_limits_and_tenants_pay_nothing(worker: Worker) -> None:
     conn = worker.conn
     conn.execute("SET track_functions = 'pl'")

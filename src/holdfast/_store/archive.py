@@ -199,7 +199,7 @@ def record_verified(period: Period, token: int, *, etag: str | None, keep_ms: in
     return statement("record_verified", bool, **_key(period), token=token, etag=etag, keep_ms=keep_ms)
 
 
-def record_export_error(period: Period, token: int, error: str, *, incomplete: bool = False) -> Statement[bool]:
+def record_export_error(period: Period, token: int, error: str, *, incomplete: bool) -> Statement[bool]:
     """Record why an export failed, and let any process try again, unless the period is incomplete."""
     return statement("record_export_error", bool, **_key(period), token=token, error=error, incomplete=incomplete)
 
