@@ -57,11 +57,16 @@ def read_tests(folder: Path) -> list[SuiteTest]:
 
 
 class Chooser:
-    """Chooses the tests for a mutant: those that enter its function, or else what surrounds it."""
+    """Chooses the tests for a mutant: those that enter its function, or else what surrounds it, and its module's own.
+
+    What a command does in a process that a test starts is recorded for no test.
+    """
 
     def __init__(self, tests: Sequence[SuiteTest]) -> None:
         self._entering: defaultdict[str, list[SuiteTest]] = defaultdict(list)
+        self._files: defaultdict[str, list[SuiteTest]] = defaultdict(list)
         for test in sorted(tests, key=lambda test: len(test.entered)):
+            self._files[test.name.partition("::")[0]].append(test)
             for name in test.entered:
                 self._entering[name].append(test)
                 if not name.startswith("sql::"):
@@ -72,12 +77,18 @@ class Chooser:
         """Return the tests in the order in which to try them: of each file first the one that enters the least."""
         found = next((tests for names in _around(site, self._callers) if (tests := self._of(names))), [])
         files: defaultdict[str, list[SuiteTest]] = defaultdict(list)
-        for test in found:
+        for test in dict.fromkeys([*found, *(test for file in _own(site) for test in self._files.get(file, ()))]):
             files[test.name.partition("::")[0]].append(test)
         return [test for test in chain.from_iterable(zip_longest(*files.values())) if test is not None]
 
     def _of(self, names: Sequence[str]) -> list[SuiteTest]:
         return list(dict.fromkeys(test for name in names for test in self._entering.get(name, ())))
+
+
+def _own(site: Site) -> list[str]:
+    """Return where the tests of a module are."""
+    package, stem = site.file.partition("/")[0].removeprefix("_"), Path(site.file).stem
+    return [f"tests/{package}/test_{stem}.py", f"tests/test_{stem}.py"]
 
 
 def _around(site: Site, called_by: Mapping[str, list[str]]) -> Iterator[list[str]]:

@@ -100,6 +100,7 @@ def site(file: str, function: str) -> Site:
         (site("_store/sql/schema/09_claim.sql", "claim_jobs"), ["b::1"]),
         (site("_store/sql/schema/09_claim.sql", "find_lanes"), ["b::1"]),
         (site("_engine/other.py", "run"), []),
+        (site("_cli/tokens.py", "run"), ["tests/cli/test_tokens.py::1"]),
     ],
 )
 def test_tests_that_enter_the_mutant_are_chosen(mutant: Site, chosen: list[str]) -> None:
@@ -108,6 +109,7 @@ def test_tests_that_enter_the_mutant_are_chosen(mutant: Site, chosen: list[str])
         SuiteTest("a::2", 1.0, frozenset({reap, "x", "y", "z"})),
         SuiteTest("a::1", 1.0, frozenset({reap})),
         SuiteTest("b::1", 1.0, frozenset({reap, "sql::claim_jobs"})),
+        SuiteTest("tests/cli/test_tokens.py::1", 1.0, frozenset()),
     ]
     assert [test.name for test in Chooser(tests).choose(mutant)] == chosen
 
