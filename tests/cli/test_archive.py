@@ -159,7 +159,10 @@ def test_status_shows_the_progress_of_an_export(history: History) -> None:
     taken = archive(history, "export", "job_history")
     assert taken == (0, f"Nothing to export: another process exports job_history {day}.\n", "")
     run_sync(history.conn, record_export_error(period, token, "the disk is full", incomplete=False))
-    assert "the disk is full" in archive(history).out
+    shown = flat(archive(history).out)
+    assert f"job_history {day} waiting" in shown
+    assert "rows, 25%" not in shown
+    assert "the disk is full" in shown
     output = archive(history, "restore", "job_history", str(day))
     assert output.status == 1
     assert output.err.endswith(

@@ -13,6 +13,7 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._model.new_job import OrderKey
 from holdfast._store.schema import migrations
+from holdfast._store.subscription import subscribe
 from holdfast._store.worker import pause_queue
 from tests.cli.auditing import ME, audited
 from tests.kit.commands import Output, holdfast
@@ -291,6 +292,8 @@ def findings(output: Output) -> dict[tuple[str, str], tuple[str, str]]:
 
 def test_every_database_is_checked(two: Two, tmp_path: Path) -> None:
     enqueue(two.eu, job("k"))
+    run_sync(two.eu, subscribe("out", target="nats", topics=["sold"], partitions=1, beginning=True))
+    two.eu.execute("SELECT holdfast.publish('sold', '{}')")
     (tmp_path / "shop.py").write_text(
         "from holdfast import Databases, Holdfast\n"
         f"app = Holdfast(Databases({two.urls | {'gone': NOWHERE}!r}, draining=['us', 'gone']))\n"
@@ -298,7 +301,7 @@ def test_every_database_is_checked(two: Two, tmp_path: Path) -> None:
     output = holdfast("check", "shop:app", "--json", cwd=tmp_path)
     assert output.status == 1
     found = findings(output)
-    assert found["eu", "placement"] == ("ok", "takes new keys: 1 unfinished job, 0 events not handed over")
+    assert found["eu", "placement"] == ("ok", "takes new keys: 1 unfinished job, 1 event not handed over")
     assert found["us", "placement"] == ("note", "is draining and takes no new keys: nothing is left to do")
     assert found["eu", "schema"][0] == found["us", "schema"][0] == "ok"
     assert found["gone", "database"][0] == "wrong"

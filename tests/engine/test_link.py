@@ -79,6 +79,14 @@ async def test_names_are_pinned_in_a_session_of_our_own(database: str) -> None:
         assert await link.run_with(search_path) == "pg_catalog, pg_temp"
 
 
+@pytest.mark.parametrize("plain", [True, False])
+async def test_only_a_session_with_pinned_plans_takes_plain_statements(database: str, plain: bool) -> None:
+    async with Link(database, timeout=5, plain=plain) as link:
+        assert not link.takes_plain
+        await link.run(identify_database())
+        assert link.takes_plain is plain
+
+
 async def test_the_session_of_a_pooler_stays_as_it_was(database: str, server: Server) -> None:
     path: Statement[str] = Statement("SELECT pg_catalog.current_setting('search_path')", {}, lambda rows: rows[0][0])
     plain: Statement[str] = Statement("SELECT current_setting('search_path')", {}, lambda rows: rows[0][0])
