@@ -59,7 +59,7 @@ def read_tests(folder: Path) -> list[SuiteTest]:
 class Chooser:
     """Chooses the tests for a mutant: those that enter its function, or else what surrounds it, and its module's own.
 
-    What a command does in a process that a test starts is recorded for no test.
+    The record lacks the functions that run in processes which tests start, such as commands.
     """
 
     def __init__(self, tests: Sequence[SuiteTest]) -> None:
