@@ -26,7 +26,7 @@ from holdfast._store.plain import claim_named, claim_plain
 from holdfast._store.statement import Statement, statements
 from holdfast._store.subscription import delete_readers
 from tests.kit.limits import limited, set_limits
-from tests.kit.workers import COMPLETED, EVERYTHING, Worker, enqueue, expire_leases, job, number
+from tests.kit.workers import COMPLETED, EVERYTHING, Worker, enqueue, expire_leases, fill, job, number
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -75,6 +75,12 @@ def two_lanes(worker: Worker) -> Call:
 
 def claims(worker: Worker) -> Statement[Any]:
     return claim_jobs(worker.id, {"default": 10}, worker.leases, reach=EVERYTHING)
+
+
+def turns(worker: Worker) -> Call:
+    fill(worker.conn, 1, tenant="'a'")
+    lane = "'pending', '', 'default', 'k', 5::smallint"
+    return Call(f"SELECT * FROM holdfast.next_turns({lane}, 9, 0::smallint, 63::smallint, '{{}}')")
 
 
 def suspects(worker: Worker) -> Call:
@@ -305,6 +311,7 @@ CALLS: dict[tuple[str, int], Callable[[Worker], Call]] = {
     ("claim_jobs", 0): one_lane,
     ("claim_jobs", 1): two_lanes,
     ("claim_suspects", 0): suspects,
+    ("next_turns", 0): turns,
     ("promote_jobs", 0): promotion,
     ("isolate_worker", 0): lambda worker: Call(lease.isolate_worker(worker.id, 9.0), "worker"),
     ("renew_leases", 0): renewal,
