@@ -98,7 +98,8 @@ def test_a_user_without_view_permission_sees_nothing(client: Client) -> None:
     assert client.get("/admin/holdfast/job/").status_code == 200
     assert client.get("/admin/holdfast/worker/").status_code == 403
     assert set(Permission.objects.filter(content_type__app_label="holdfast").values_list("codename", flat=True)) == {
-        f"view_{name}" for name in LISTS
+        "retry_deadletter",
+        *(f"view_{name}" for name in LISTS),
     }
 
 
@@ -121,6 +122,50 @@ def test_a_user_without_view_permission_sees_nothing(client: Client) -> None:
 )
 def test_lists_can_be_narrowed(client: Client, path: str, found: int) -> None:
     assert page(client, path).count('<th class="field-id">') == found
+
+
+def only_dead_letters(ledger: Ledger) -> None:
+    for table in ("job", "job_history"):
+        ledger.do(f"DELETE FROM holdfast.{table}")
+    ledger.do("UPDATE holdfast.job_failed SET status = 'failed'")
+
+
+def retry(client: Client, *ids: int) -> str:
+    asked = {"action": "retry", "_selected_action": ids}
+    return client.post("/admin/holdfast/deadletter/", asked, follow=True).content.decode()
+
+
+@pytest.mark.usefixtures("small")
+def test_dead_letters_are_retried_once_and_audited(client: Client, ledger: Ledger) -> None:
+    only_dead_letters(ledger)
+    assert "Retried: 2" in retry(client, 7, 8)
+    shown = retry(client, 8, 9)
+    assert "Retried: 1" in shown
+    assert "Already retried: 1" in shown
+    assert ledger.rows("SELECT replay_of, status::text FROM holdfast.job ORDER BY 1") == [
+        (7, "pending"),
+        (8, "pending"),
+        (9, "pending"),
+    ]
+    assert ledger.rows("SELECT who, action, ids FROM holdfast.audit ORDER BY id") == [
+        ("django:ada", "jobs.retry", [7, 8]),
+        ("django:ada", "jobs.retry", [9]),
+    ]
+
+
+@pytest.mark.usefixtures("small")
+def test_only_a_user_with_the_permission_retries(client: Client, ledger: Ledger) -> None:
+    staff = User.objects.create_user("eve", is_staff=True)
+    staff.user_permissions.add(Permission.objects.get(codename="view_deadletter"))
+    client.force_login(staff)
+    only_dead_letters(ledger)
+    assert 'value="retry"' not in page(client, "deadletter/")
+    retry(client, 7)
+    assert ledger.rows("SELECT FROM holdfast.job") == []
+    staff.user_permissions.add(Permission.objects.get(codename="retry_deadletter"))
+    assert 'value="retry"' in page(client, "deadletter/")
+    retry(client, 7)
+    assert ledger.rows("SELECT replay_of FROM holdfast.job") == [(7,)]
 
 
 QUESTIONS = [

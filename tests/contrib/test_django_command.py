@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -87,3 +89,35 @@ def test_a_worker_of_several_processes_is_of_the_site(database: str) -> None:
         assert ledger.rows("SELECT kinds FROM holdfast.worker") == [(["receipt.send"],)] * 2
         running.signal(signal.SIGTERM)
         assert running.ended() == 0
+
+
+LEAVE = """
+import threading
+from asgiref.sync import sync_to_async
+from holdfast._cli.process import Process
+from holdfast._model.settings import Settings
+
+place = Process(Settings.load({}))
+
+async def main():
+    work = sync_to_async({work})()
+    await work
+
+place.run(main())
+place.leave(0)
+"""
+
+
+def left(work: str) -> str:
+    program = [sys.executable, "-c", LEAVE.replace("{work}", work)]
+    return subprocess.run(program, capture_output=True, text=True, check=True).stderr  # noqa: S603 - ours
+
+
+def test_the_thread_of_sync_to_async_is_not_left_running() -> None:
+    assert left("int") == ""
+
+
+def test_a_thread_that_a_handler_left_is_named() -> None:
+    assert "ended although handlers left something running" in left(
+        "lambda: threading.Thread(target=threading.Event().wait, name='mine').start()"
+    )

@@ -133,6 +133,9 @@ class Process:
 
     def _left_behind(self) -> list[str]:
         self._threads.shutdown(wait=False, cancel_futures=True)
+        if (asgiref := sys.modules.get("asgiref.sync")) is not None:
+            # Django's thread for `sync_to_async`. It is idle between two calls, and would wait for the exit of Python.
+            asgiref.SyncToAsync.single_thread_executor.shutdown(wait=False)
         left = [f"task {task.get_name()}" for task in self._left]
         deadline = time.monotonic() + _LAST_SECONDS
         for thread in threading.enumerate():

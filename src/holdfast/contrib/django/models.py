@@ -25,9 +25,9 @@ class Texts(_Field):
     """A column of type text[]."""
 
 
-def _table(name: str, verbose_name: str) -> Any:
+def _table(name: str, verbose_name: str, **more: Any) -> Any:
     """Return the options of a model: Django neither creates nor changes its table."""
-    options = {"managed": False, "default_permissions": ("view",), "verbose_name": verbose_name}
+    options = {"managed": False, "default_permissions": ("view",), "verbose_name": verbose_name, **more}
     return type("Meta", (), {"db_table": f'"holdfast"."{name}"', **options})
 
 
@@ -93,7 +93,7 @@ class EndedJob(Ended):
 class DeadLetter(Ended):
     """A job that failed."""
 
-    Meta = _table("job_failed", "dead letter")
+    Meta = _table("job_failed", "dead letter", permissions=[("retry_deadletter", "Can retry dead letters")])
 
 
 class Worker(models.Model):

@@ -38,6 +38,11 @@ class Migration(migrations.Migration):
                     "db_table": f'"holdfast"."{table}"',
                     "managed": False,
                     "default_permissions": ("view",),
+                    **(
+                        {"permissions": [("retry_deadletter", "Can retry dead letters")]}
+                        if model == "DeadLetter"
+                        else {}
+                    ),
                 },
             )
             for model, (words, table) in _MODELS.items()
