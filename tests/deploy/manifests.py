@@ -18,8 +18,8 @@ Manifest: TypeAlias = dict[str, Any]
 
 # The oldest that the chart claims, and the newest that there are schemas for.
 VERSIONS = ("1.27", kubernetes_validate.latest_version())
-# Of KEDA: no package has their schemas.
-CUSTOM = {"ScaledObject"}
+# Of KEDA and of the Prometheus Operator: no package has their schemas.
+CUSTOM = {"ScaledObject", "ServiceMonitor", "PodMonitor"}
 
 
 def read(text: str) -> list[Manifest]:

@@ -7,11 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from holdfast._ops.application import pages
 from tests.deploy.containerfile import ROOT
 from tests.deploy.manifests import VERSIONS, Manifest, by_name, check, check_fallback, check_network, pods, read
 from tests.deploy.settings import parse
@@ -66,8 +67,10 @@ def test_helm_has_nothing_to_say(helm: Callable[..., subprocess.CompletedProcess
         {"shutdownTimeout": "0"},
         {"databasesSecret": "shop-databases", "migration__skipUnreachable": "true", "rehearsal__enabled": "true"},
         {"shutdownTimeout": "60", "worker__queues": "default=10,pdf=2", "worker__replicas": "5"},
+        {"ingress__enabled": "true", "ingress__host": "jobs.example.com", "ingress__tlsSecret": "jobs-tls"},
+        {"serviceMonitor__enabled": "true", "dashboard__enabled": "false"},
     ],
-    ids=["default", "scaled", "no dashboard", "hasty", "several databases", "slow"],
+    ids=["default", "scaled", "no dashboard", "hasty", "several databases", "slow", "ingress", "monitored"],
 )
 def test_what_is_rendered_fits_kubernetes_and_our_commands(
     render: Callable[..., list[Manifest]], values: dict[str, str]
@@ -166,6 +169,60 @@ def test_a_release_may_go_on_without_a_database_that_is_away(render: Callable[..
         assert (given.check, given.skip_unreachable) == (False, skips)
 
 
+def test_every_pod_is_placed_pulled_and_named_as_asked(
+    helm: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    asked: dict[str, Any] = {
+        "imagePullSecrets": [{"name": "registry"}],
+        "nodeSelector": {"pool": "jobs"},
+        "tolerations": [{"key": "jobs", "operator": "Exists", "effect": "NoSchedule"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["jobs"]}]}]}}},
+    }  # fmt: skip
+    given = asked | {"serviceAccount": {"name": "shop"}, "podAnnotations": {"example.com/team": "shop"}}
+    words = [f"--set-json={name}={json.dumps(value)}" for name, value in given.items()]
+    done = helm("template", "shop", str(CHART), *words, rehearsal__enabled="true", **GIVEN)
+    assert done.returncode == 0, done.stderr
+    manifests = read(done.stdout)
+    check(manifests)
+    found = [pod for manifest in manifests for pod in pods(manifest)]
+    assert len(found) == 4
+    for pod in found:
+        assert {name: pod["spec"][name] for name in asked} == asked
+        assert pod["spec"]["serviceAccountName"] == "shop"
+        assert pod["metadata"]["annotations"]["example.com/team"] == "shop"
+
+
+def test_an_ingress_leads_to_every_page_and_not_to_what_needs_no_token(render: Callable[..., list[Manifest]]) -> None:
+    ingress = by_name(render(ingress__enabled="true", ingress__host="jobs.example.com"))["Ingress", "dashboard"]
+    (rule,) = ingress["spec"]["rules"]
+    open_ = {path["path"]: path["pathType"] for path in rule["http"]["paths"]}
+
+    def leads(address: str) -> bool:
+        return any(
+            address == path or (kind == "Prefix" and address.startswith(f"{path}/")) for path, kind in open_.items()
+        )
+
+    served = [address for address in pages() if address != "/index.html"]
+    assert served
+    assert [address for address in served if not leads(address)] == []
+    assert leads("/api/overview")
+    assert not any(leads(address) for address in ("/metrics", "/ready", "/live", "/outbox/stats", "/outbox/run-once"))
+
+
+def test_monitors_select_what_serves_metrics(render: Callable[..., list[Manifest]]) -> None:
+    found = by_name(render(serviceMonitor__enabled="true", serviceMonitor__labels__release="prometheus"))
+    service, monitor = found["Service", "dashboard"], found["ServiceMonitor", "dashboard"]
+    assert monitor["spec"]["selector"]["matchLabels"] == service["metadata"]["labels"]
+    assert monitor["spec"]["endpoints"][0]["port"] in {port["name"] for port in service["spec"]["ports"]}
+    pod, monitor = found["Deployment", "worker"]["spec"]["template"], found["PodMonitor", "worker"]
+    assert monitor["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    (container,) = pod["spec"]["containers"]
+    assert monitor["spec"]["podMetricsEndpoints"][0]["port"] in {port["name"] for port in container["ports"]}
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    assert not {kind for kind, _ in by_name(render())} & {"Ingress", "ServiceMonitor", "PodMonitor"}
+
+
 def test_the_scaler_reads_the_dashboard_of_its_release(render: Callable[..., list[Manifest]]) -> None:
     found = by_name(render(scaling__enabled="true", scaling__queue="pdf", scaling__oldest="12.5"))
     (trigger,) = found["ScaledObject", "worker"]["spec"]["triggers"]
@@ -206,8 +263,13 @@ def test_the_fallback_of_the_scaler_needs_the_keda_that_is_claimed(render: Calla
             {**GIVEN, "scaling__enabled": "true", "dashboard__enabled": "false"},
             "scaling.enabled needs dashboard.enabled",
         ),
+        ({**GIVEN, "ingress__enabled": "true"}, "ingress.host: the name of the dashboard"),
+        (
+            {**GIVEN, "ingress__enabled": "true", "dashboard__enabled": "false"},
+            "ingress.enabled needs dashboard.enabled",
+        ),
     ],
-    ids=["no image", "no application", "misspelled", "no metric"],
+    ids=["no image", "no application", "misspelled", "no metric", "no host", "nothing to lead to"],
 )
 def test_values_that_are_wrong_are_refused(
     helm: Callable[..., subprocess.CompletedProcess[str]], values: dict[str, str], output: str

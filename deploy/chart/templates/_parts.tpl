@@ -11,6 +11,15 @@ automountServiceAccountToken: false
 securityContext:
   runAsNonRoot: true
   seccompProfile: {type: RuntimeDefault}
+{{- with .Values.serviceAccount.name }}
+serviceAccountName: {{ . }}
+{{- end }}
+{{- range $name := list "imagePullSecrets" "nodeSelector" "tolerations" "affinity" }}
+{{- with get $.Values $name }}
+{{ $name }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "holdfast.container" -}}
