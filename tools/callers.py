@@ -26,6 +26,7 @@ FOR_USERS = {
     "complete_chain",
     "cancel_job",
     "get_job",
+    "get_result",
     "replay_job",
     "delete_chains",
     "set_weight",

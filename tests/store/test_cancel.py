@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 @pytest.mark.parametrize("delay", [timedelta(0), timedelta(days=1)])
 def test_a_waiting_job_ends_at_once(connect: Connect, delay: timedelta) -> None:
     worker = Worker(connect())
-    (first,) = enqueue(worker.conn, job(payload="[1]", delay=delay))
+    (first,) = enqueue(worker.conn, job(payload='{"n":1}', delay=delay))
     assert run_sync(worker.conn, cancel_job(first)) == "cancelled"
     assert statuses(worker.conn) == {first: "cancelled"}
     row = worker.conn.execute("SELECT payload::text, last_error_code, worker_id FROM holdfast.job_history").fetchall()
-    assert row == [("[1]", "cancelled", None)]
+    assert row == [('{"n":1}', "cancelled", None)]
     assert worker.claim() == []
     assert run_sync(worker.conn, cancel_job(first)) == "not_found"
 

@@ -48,13 +48,13 @@ def live(worker: Worker, *columns: str) -> list[tuple[Any, ...]]:
 
 def test_one_job_follows_another(worker: Worker) -> None:
     (first,) = enqueue(worker.conn, job())
-    assert worker.end(worker.claim(), then(job(payload="[2]", priority=1, delay=timedelta(hours=1)))) == {
+    assert worker.end(worker.claim(), then(job(payload='{"n":2}', priority=1, delay=timedelta(hours=1)))) == {
         first: "completed"
     }
     ((second, chain, payload, priority, attempt),) = live(
         worker, "id", "chain_id", "payload::text", "priority", "attempt"
     )
-    assert (chain, payload, priority, attempt) == (first, "[2]", 1, 0)
+    assert (chain, payload, priority, attempt) == (first, '{"n":2}', 1, 0)
     assert number(worker.conn, "SELECT next_id FROM holdfast.job_history WHERE id = %s", first) == second
     assert worker.claim() == [], "an hour later"
     assert run_sync(worker.conn, chain_ends([first])) == {}

@@ -46,7 +46,7 @@ def test_what_a_plain_job_stores(connect: Connect, one: bool) -> None:
 
 
 TRACEPARENT = '{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}'
-TRACED = f"enqueue('k', '[1]', 'q', 0, 1000, headers => '{TRACEPARENT}')"
+TRACED = f"enqueue('k', '{{\"n\":1}}', 'q', 0, 1000, headers => '{TRACEPARENT}')"
 
 
 def test_most_jobs_and_events_pass_one_check(connect: Connect) -> None:
@@ -60,7 +60,7 @@ def test_most_jobs_and_events_pass_one_check(connect: Connect) -> None:
     columns = "queue, priority, max_attempts, payload::text, headers::text, available_at = created_at, later"
     assert row(conn, columns) == [
         ("default", 5, 3, "{}", None, True, None),
-        ("q", 0, 1000, "[1]", TRACEPARENT, True, None),
+        ("q", 0, 1000, '{"n":1}', TRACEPARENT, True, None),
     ]
     for call in ("enqueue('k', delay => '1 s')", "enqueue('k', NULL)", "publish('t', '[]', headers => '{}')"):
         with pytest.raises(psycopg.DatabaseError, match="all the rules"):
@@ -71,11 +71,14 @@ def test_only_options_that_are_read_make_plain_jobs(connect: Connect) -> None:
     """The library says so of a list, and then nothing else of it is read."""
     conn = connect()
     columns = "queue, priority, max_attempts, payload::text, headers::text, available_at = created_at, shard = id & 63"
-    plain = [job(payload="[1]").options(queue="q", priority=0, max_attempts=None), job()]
+    plain = [job(payload='{"n":1}').options(queue="q", priority=0, max_attempts=None), job()]
     statement = enqueue_jobs(plain)
     assert statement.params["plain"]
     run_sync(conn, statement)
-    assert row(conn, columns) == [("q", 0, None, "[1]", None, True, True), ("default", 5, 3, "{}", None, True, True)]
+    assert row(conn, columns) == [
+        ("q", 0, None, '{"n":1}', None, True, True),
+        ("default", 5, 3, "{}", None, True, True),
+    ]
     for other in ("delay", "expires", "order_key", "unique", "headers", "after"):
         given: dict[str, Any] = {
             other: {"headers": {"a": "b"}, "after": [1]}.get(other, 60 if other in {"delay", "expires"} else "k")
@@ -86,7 +89,7 @@ def test_only_options_that_are_read_make_plain_jobs(connect: Connect) -> None:
 def test_every_option_is_stored(connect: Connect) -> None:
     conn = connect()
     at = datetime(2100, 1, 1, tzinfo=UTC)
-    new = job("k", "[1]").options(
+    new = job("k", '{"n":1}').options(
         at=at,
         priority=0,
         queue="mail",
@@ -99,7 +102,7 @@ def test_every_option_is_stored(connect: Connect) -> None:
     handle = run_sync(conn, enqueue_job(new))
     (stored,) = row(conn)
     assert stored == (
-        *("k", "[1]", "mail", 0, 1000, 0, "pending", at + timedelta(days=1), "o", True, handle.id, "u"),
+        *("k", '{"n":1}', "mail", 0, 1000, 0, "pending", at + timedelta(days=1), "o", True, handle.id, "u"),
         *('{"trace":"ü"}', None, None, None, None),
     )
     assert row(conn, "available_at") == [(at,)]
@@ -119,8 +122,8 @@ def test_the_past_is_lifted_to_the_present(connect: Connect) -> None:
 
 def test_handles_come_in_the_order_given(connect: Connect) -> None:
     conn = connect()
-    ids = enqueue(conn, *[job(payload=str(n)) for n in range(100)])
-    assert dict(conn.execute("SELECT id, payload::text::int FROM holdfast.job").fetchall()) == dict(
+    ids = enqueue(conn, *[job(payload=f'{{"n":{n}}}') for n in range(100)])
+    assert dict(conn.execute("SELECT id, (payload->>'n')::int FROM holdfast.job").fetchall()) == dict(
         zip(ids, range(100), strict=True)
     )
 

@@ -52,14 +52,31 @@ def attempts(worker: Worker) -> list[Any]:
 @pytest.mark.parametrize("careful", [False, True])
 def test_what_history_keeps(connect: Connect, careful: bool) -> None:
     worker = Worker(connect(), queues=["q"])
-    new = job("k", "[1]", queue="q", priority=1, headers={"a": "b"}, unique=Unique("u"), max_attempts=9)
+    new = job("k", '{"n":1}', queue="q", priority=1, headers={"a": "b"}, unique=Unique("u"), max_attempts=9)
     enqueue(worker.conn, new)
     times = "id, created_at, available_at, chain_id, replay_of, payload_version"
     live = history(worker, "job", times)
     (claimed,) = worker.claim()
     result = JsonCodec().encode({"x": [1, "\x00"]})
     assert worker.end([claimed], Completed(result), careful=careful) == {claimed.id: "completed"}
-    kept = ("completed", 1, 9, 1, "q", "k", "[1]", '{"a":"b"}', result, None, None, None, "u", None, None, worker.id)
+    kept = (
+        "completed",
+        1,
+        9,
+        1,
+        "q",
+        "k",
+        '{"n":1}',
+        '{"a":"b"}',
+        result,
+        None,
+        None,
+        None,
+        "u",
+        None,
+        None,
+        worker.id,
+    )
     assert history(worker) == [kept]
     assert history(worker, columns=times) == live
     assert number(

@@ -19,6 +19,7 @@ DEFINERS = {
     "enqueue": "a producer may enqueue and touch no table",
     "enqueue_jobs": "a producer may enqueue and touch no table",
     "enqueue_group": "a producer may enqueue and touch no table",
+    "get_result": "a producer may read the state and the result of a job by its id, and nothing else of it",
     "publish": "a producer may publish and touch no table",
     "publish_events": "a producer may publish and touch no table",
     "send_message": "a producer may send to a story and touch no table",

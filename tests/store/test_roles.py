@@ -38,7 +38,9 @@ LIVE = (
 PAGES = "access_token answered audit ended_session imported"
 READ = "archive_exports census event identity landmark migration queue replay retention tenant"
 HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
-PRODUCING = {"enqueue", "enqueue_group", "enqueue_jobs", "publish", "publish_events", "send_message", "set_weight"}
+PRODUCING = {
+    "enqueue", "enqueue_group", "enqueue_jobs", "get_result", "publish", "publish_events", "send_message", "set_weight",
+}  # fmt: skip
 LOOKING = {
     "lag", "position_of", "last_event_id", "cluster", "positions_are_valid", "take_census", "get_job", "find_ended",
     "history_spans", "todays_span", "expiry_clock",
@@ -166,6 +168,30 @@ def test_a_producer_publishes(login: Login, owner: Connection) -> None:
     made += producer.execute("SELECT holdfast.publish('paid', '3', key => 'k', headers => '{\"a\": \"b\"}')").fetchall()
     assert owner.execute("SELECT id FROM holdfast.event ORDER BY id").fetchall() == made
     assert len(made) == 3
+
+
+def test_a_producer_reads_the_state_of_a_job_and_the_result_of_its_chain(login: Login) -> None:
+    producer, conn = login("holdfast_producer"), login("holdfast_worker")
+    worker = run_sync(conn, register_worker("w", queues=["default"], kinds=["mail"]))
+    going_on, failing, waiting = enqueue(conn), enqueue(conn), enqueue(conn, kind="other")
+    result = "SELECT * FROM holdfast.get_result(%s)"
+
+    def states(*jobs: int) -> list[tuple[object, ...] | None]:
+        return [producer.execute(result, [job]).fetchone() for job in jobs]
+
+    assert states(going_on, 10**9) == [("pending", None), ("not_found", None)]
+    claimed = run_sync(conn, claim_jobs(worker, {"default": 10}, {"mail": Lease.standard})).jobs
+    tokens = {job.id: job.token for job in claimed}
+    held = Held(going_on, tokens[going_on])
+    assert states(going_on) == [("processing", None)]
+    assert run_sync(conn, complete_job(worker, held, "1", '{"kind": "other"}')) == "completed"
+    (failed,) = (job for job in claimed if job.id == failing)
+    assert answers(conn, worker, Ending(failed, Failed(Failure("E", "with a secret")))) == ["failed"]
+    assert states(going_on, failing, waiting) == [("pending", None), ("failed", None), ("pending", None)]
+    assert run_sync(conn, complete_chain(going_on, '{"n": 9007199254740993}')) == "completed"
+    assert producer.execute("SELECT result->>'n' FROM holdfast.get_result(%s)", [going_on]).fetchall() == [
+        ("9007199254740993",)
+    ]
 
 
 @pytest.mark.parametrize("verb", ["SELECT", *WRITES])

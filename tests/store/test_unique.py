@@ -33,15 +33,15 @@ POLICIES: list[OnConflict] = ["keep", "replace", "debounce", "raise"]
 
 
 def put(conn: Connection[Any], n: int = 0, **options: Any) -> Handle[Any]:
-    """Enqueue one job whose payload is n."""
+    """Enqueue one job whose payload is {"n": n}."""
     unique = {name: options.pop(name) for name in ("window", "on_conflict") if name in options}
     key = Unique(options.pop("key", "a"), **unique)
-    new = job(options.pop("kind", "k"), json.dumps(n), unique=key, **options)
+    new = job(options.pop("kind", "k"), json.dumps({"n": n}), unique=key, **options)
     return run_sync(conn, enqueue_jobs([new]))[0]
 
 
 def payloads(conn: Connection[Any]) -> dict[int, int]:
-    return dict(conn.execute("SELECT id, payload::text::int FROM holdfast.job").fetchall())
+    return dict(conn.execute("SELECT id, (payload->>'n')::int FROM holdfast.job").fetchall())
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -90,7 +90,7 @@ def test_replace_keeps_the_id_and_starts_again(connect: Connect) -> None:
     assert (second.id, second.created) == (first.id, False)
     columns = "payload::text, priority, queue, headers::text, max_attempts, attempt, last_error, status::text"
     row = conn.execute(f"SELECT {columns} FROM holdfast.job".encode()).fetchone()
-    assert row == ("2", 1, "other", '{"a":"b"}', 7, 0, None, "pending")
+    assert row == ('{"n": 2}', 1, "other", '{"a":"b"}', 7, 0, None, "pending")
 
 
 def test_debounce_moves_the_time_only(connect: Connect) -> None:
@@ -293,7 +293,7 @@ def test_duplicates_in_one_call(connect: Connect) -> None:
 
     def many(*jobs: tuple[str | None, int, OnConflict]) -> list[Handle[Any]]:
         new = [
-            job(payload=str(n), unique=None if key is None else Unique(key, on_conflict=policy))
+            job(payload=json.dumps({"n": n}), unique=None if key is None else Unique(key, on_conflict=policy))
             for key, n, policy in jobs
         ]
         return run_sync(conn, enqueue_jobs(new))

@@ -53,7 +53,7 @@ BEGIN
             ('holdfast_producer', 'USAGE ON SCHEMA holdfast'),
             ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.enqueue_jobs, holdfast.enqueue_group, holdfast.enqueue'),
             ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.publish_events, holdfast.publish, holdfast.send_message'),
-            ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.set_weight'),
+            ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.get_result, holdfast.set_weight'),
 
             ('holdfast_worker', 'USAGE ON SCHEMA holdfast'),
             ('holdfast_worker', 'EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast'),

@@ -70,7 +70,7 @@ moved AS (
 SELECT enqueued.id, batch.kinds[enqueued.place], batch.queues[enqueued.place], batch.names[enqueued.place], enqueued.created
 FROM (SELECT '[' || string_agg(job, ',' ORDER BY name) || ']' AS jobs, array_agg(name ORDER BY name) AS names,
         array_agg(kind ORDER BY name) AS kinds, array_agg(queue ORDER BY name) AS queues FROM moved HAVING count(*) > 0) AS batch,
-    LATERAL holdfast.enqueue_jobs(batch.jobs) WITH ORDINALITY AS enqueued (id, chain_id, created, place)
+    LATERAL holdfast.enqueue_jobs(batch.jobs, false) WITH ORDINALITY AS enqueued (id, chain_id, created, place)
 
 -- name: pause_schedule
 UPDATE holdfast.schedule SET paused = true, paused_at = CASE WHEN paused THEN paused_at ELSE clock_timestamp() END,

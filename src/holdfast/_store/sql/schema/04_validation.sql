@@ -2,7 +2,7 @@
 
 -- All input of the functions for producers and operators is checked here, by the rules of the library. An error names the parameter, the
 -- rule and the given value; HF002 is a job, HF005 an event or message.
--- Called by enqueue_jobs, enqueue_group, enqueue, enqueue_unique_jobs, resume_order_key, check_following and 18 more.
+-- Called by enqueue_jobs, enqueue_group, enqueue, enqueue_unique_jobs, resume_order_key, check_following and 19 more.
 CREATE FUNCTION holdfast.refuse(fault text, state text DEFAULT 'HF002') RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -70,6 +70,7 @@ CREATE FUNCTION holdfast.job_fault(kind text, payload json, queue text, priority
             THEN format('max_attempts: 1 to 1000, or -1 for no limit, expected, got %s', max_attempts)
         WHEN payload_version NOT BETWEEN 1 AND 32767 THEN format('payload_version: 1 to 32767 expected, got %s', payload_version)
         WHEN pg_column_size(payload) > 16777220 THEN format('payload: at most 16 MiB expected, got %s bytes', pg_column_size(payload) - 4)
+        WHEN json_typeof(payload) <> 'object' THEN format('payload: a JSON object expected, got %s', json_typeof(payload))
         WHEN delay_ms IS NOT NULL AND at IS NOT NULL THEN 'delay, at: one of them expected, got both'
         WHEN delay_ms NOT BETWEEN 0 AND 316224000000 THEN format('delay: 0 ms to 3660 days expected, got %s ms', delay_ms)
         WHEN at NOT BETWEEN timestamptz '0001-01-01Z' AND timestamptz '9999-12-31Z'
@@ -88,6 +89,16 @@ CREATE FUNCTION holdfast.job_fault(kind text, payload json, queue text, priority
         WHEN json_typeof(headers) <> 'object' OR pg_column_size(headers) > 65536 OR strpos(headers::text, '\u') > 0
             OR jsonb_path_exists(headers::jsonb, '$.* ? (@.type() <> "string")') THEN holdfast.header_fault(headers)
     END;
+
+-- A misspelt option would be left out silently: json_populate_recordset reads the names that it knows.
+-- Called by enqueue_jobs, enqueue_group.
+CREATE FUNCTION holdfast.option_fault(jobs json) RETURNS text
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH known AS (SELECT attname::text AS name, attnum FROM pg_attribute WHERE attrelid = 'holdfast.new_job'::regclass AND attnum > 0)
+    SELECT format('jobs: a job has no option %s: expected are %s', left(given, 40), (SELECT string_agg(name, ', ' ORDER BY attnum) FROM known))
+    FROM json_array_elements(jobs) AS j, json_object_keys(CASE WHEN json_typeof(j) = 'object' THEN j ELSE '{}' END) AS given
+    WHERE given NOT IN (SELECT name FROM known) LIMIT 1
+$$;
 
 -- Null: this job may continue a chain.
 -- Called by complete_job, complete_batch, complete_chain.

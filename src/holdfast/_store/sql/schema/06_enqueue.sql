@@ -23,18 +23,26 @@ CREATE FUNCTION holdfast.is_doomed(job holdfast.job, clock timestamptz) RETURNS 
 CREATE FUNCTION holdfast.is_later(at timestamptz, delay_ms bigint, clock timestamptz) RETURNS boolean
     LANGUAGE sql STABLE RETURN CASE WHEN at > clock OR delay_ms > 0 THEN true END;
 
--- `jobs` is the text of a JSON array of objects whose keys are the fields of new_job. Answers in the order given. `plain`: none of them sets
--- more than kind, payload, queue, priority, max_attempts and headers, so nothing else is read. A third of the time goes into reading.
+-- `jobs` is the text of a JSON array of objects whose keys are the fields of new_job. Answers in the order given. `plain`: true if none of
+-- them sets more than kind, payload, queue, priority, max_attempts and headers, so nothing else is read: a third of the time goes into
+-- reading. Null: the names of their options are checked.
 -- Called by enqueue_group, gather_jobs, job.sql enqueue_jobs, schedule.sql enqueue_slots.
-CREATE FUNCTION holdfast.enqueue_jobs(jobs text, plain boolean DEFAULT false) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
+CREATE FUNCTION holdfast.enqueue_jobs(jobs text, plain boolean DEFAULT NULL) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
     clock timestamptz := clock_timestamp();
     made bigint;
+    unknown text;
 BEGIN
     IF left(ltrim(left(jobs, 100), E' \t\r\n'), 1) IS DISTINCT FROM '[' THEN
         PERFORM holdfast.refuse('jobs: the text of a JSON array expected, got ' || CASE WHEN jobs IS NULL THEN 'null' ELSE 'something else' END);
+    END IF;
+    IF plain IS NULL THEN
+        unknown := holdfast.option_fault(jobs::json);
+        IF unknown IS NOT NULL THEN
+            PERFORM holdfast.refuse(unknown);
+        END IF;
     END IF;
     IF plain THEN
         RETURN QUERY
@@ -99,8 +107,8 @@ BEGIN
     final.blockers := final.blockers || ARRAY(
         SELECT e.chain_id FROM holdfast.enqueue_jobs(jobs) WITH ORDINALITY AS e (id, chain_id, created, place) ORDER BY e.place);
     final.run_anyway := enqueue_group.run_anyway;
-    fault := holdfast.job_fault(final.kind, final.payload, final.queue, final.priority, final.max_attempts, final.delay_ms, final.at, final.expires_ms, final.expires_at, final.order_key, final.unique_key,
-        final.unique_window_ms, final.on_conflict, final.headers, final.payload_version, final.blockers);
+    fault := coalesce(holdfast.option_fault(json_build_array(last::json)), holdfast.job_fault(final.kind, final.payload, final.queue, final.priority, final.max_attempts, final.delay_ms, final.at, final.expires_ms, final.expires_at, final.order_key, final.unique_key,
+        final.unique_window_ms, final.on_conflict, final.headers, final.payload_version, final.blockers));
     IF fault IS NOT NULL THEN
         PERFORM holdfast.refuse(fault);
     END IF;
@@ -131,7 +139,7 @@ BEGIN
     IF num_nulls(delay, at, expires, expires_at, order_key, order_block, unique_key, unique_window, payload_version, blockers, run_anyway, limits,
             on_failure, tenant) = 14
         AND octet_length(kind) BETWEEN 1 AND 200 AND octet_length(queue) BETWEEN 1 AND 100 AND priority BETWEEN 0 AND 9
-        AND max_attempts BETWEEN 1 AND 1000 AND pg_column_size(payload) <= 16777220 AND on_conflict = 'keep'
+        AND max_attempts BETWEEN 1 AND 1000 AND pg_column_size(payload) <= 16777220 AND json_typeof(payload) = 'object' AND on_conflict = 'keep'
         AND (headers IS NULL OR pg_column_size(headers) < 100 AND headers::text ~ '^{"traceparent":"[-0-9a-f]*"}$')
     THEN
         made := nextval('holdfast.job_id_seq');

@@ -45,7 +45,7 @@ CREATE TYPE holdfast.chain_end AS (
 
 -- The ends of those chains that are no longer live. STABLE: all of it on one snapshot, so that no chain is seen between two of its jobs.
 -- The last job of a chain ended last, so the search goes from today backwards (see history_spans).
--- Called by name_blockers, hold_named_chains, repair_blockers, complete_chain, send_message, chain.sql chain_ends.
+-- Called by name_blockers, hold_named_chains, repair_blockers, complete_chain, get_result, send_message and 1 more.
 CREATE FUNCTION holdfast.chain_ends(chains bigint[]) RETURNS SETOF holdfast.chain_end
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_nestloop = on SET enable_hashjoin = off SET enable_mergejoin = off

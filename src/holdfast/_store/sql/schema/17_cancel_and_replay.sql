@@ -39,6 +39,17 @@ BEGIN
     WHERE past.id IS NOT NULL;
 END $$;
 
+-- For producers: the state of a job, and the result once its chain has ended, and nothing else of it. SECURITY DEFINER.
+-- Called by applications.
+CREATE FUNCTION holdfast.get_result(job_id bigint) RETURNS TABLE (status text, result json)
+    LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+    SELECT coalesce(e.status::text, 'not_found'), e.result
+    FROM holdfast.chain_ends(ARRAY[coalesce(job_id, holdfast.refuse('job_id: an id expected, got null')::bigint)]) AS e
+    UNION ALL
+    (SELECT j.status::text, NULL FROM holdfast.job j WHERE j.id = job_id AND j.chain_id IS NULL OR j.chain_id = job_id ORDER BY j.id DESC LIMIT 1)
+    LIMIT 1
+$$;
+
 -- Cancels a job, in the caller's transaction: `cancelled` at once when it has not started, `requested` when it runs, or when it waits in an
 -- order key and must leave it in its turn; `not_found` when it has ended.
 -- Called by applications, act_on_jobs, job.sql cancel_job.

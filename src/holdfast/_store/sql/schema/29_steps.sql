@@ -290,7 +290,7 @@ BEGIN
         PERFORM holdfast.mark_stories(ARRAY[story], ARRAY[story]);
         SELECT least(min(b.ordinal), 0) INTO lowest FROM holdfast.blocker b WHERE b.job_id = story;
         SELECT json_agg(json_build_array(lowest - e.place, e.chain_id) ORDER BY e.place) INTO children
-        FROM holdfast.enqueue_jobs(jobs) WITH ORDINALITY AS e (id, chain_id, created, place);
+        FROM holdfast.enqueue_jobs(jobs, false) WITH ORDINALITY AS e (id, chain_id, created, place);
         PERFORM holdfast.await_children(story, children);
         INSERT INTO holdfast.step (job_id, at, state, beside, name, key, result)
         VALUES (story, clock_timestamp(), 'gathers', beside, gather_jobs.name, gather_jobs.key, children) RETURNING ctid INTO place;
