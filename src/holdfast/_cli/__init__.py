@@ -18,6 +18,7 @@ A `run` that returns a number means that status.
 # server_features.py checks every feature that Holdfast needs from a server
 # progress.py    shows how far a command is
 # bucket.py      finds the bucket of the archive and the files in it
+# typescript.py  writes TypeScript types of a JSON schema
 # process.py     handles log, signals, event loop and exit of a process that runs handlers
 # job_story.py   reads and prints the whole story of a job
 # story_source.py reads the steps of a handler from its source
@@ -33,6 +34,7 @@ A `run` that returns a number means that status.
 # dev.py         runs a worker and the dashboard, with reload
 # tick.py        runs every runner once
 # status.py      tells whether all is well, and the causes if not
+# kinds.py       shows kinds, and their payloads as JSON schema or TypeScript
 # jobs.py        lists, retries, cancels and deletes jobs
 # events.py      lists and controls subscriptions and parked events
 # queues.py      lists and controls queues
@@ -74,6 +76,7 @@ _COMMANDS = {
     "dev": "run a worker and the dashboard, and restart them when a file changes",
     "tick": "run every runner once, and end",
     "status": "tell whether all is well, and if not, what is wrong and what helps",
+    "kinds": "show the kinds of an application, and their payloads as JSON schema or TypeScript",
     "jobs": "look at jobs, retry, cancel or delete them",
     "events": "look at subscriptions; pause, replay, skip, rebase or delete one; release parked events",
     "queues": "look at queues; pause, resume, drain or set one",
@@ -89,7 +92,9 @@ _COMMANDS = {
     "check": "print every setting and its source, and check the databases",
     "rehearse": "hold new code against what waits in the database, before a deployment",
 }
-_OF_AN_APPLICATION = ("worker", "dev", "tick", "import-outbox", "serve", "check", "rehearse")
+# They need processes and signals of POSIX.
+_OF_POSIX = ("demo", "dev", "worker", "tick", "archive")
+_OF_AN_APPLICATION = ("worker", "dev", "tick", "kinds", "import-outbox", "serve", "check", "rehearse")
 # The exit status of a shell for a program that SIGINT ended.
 _INTERRUPTED = 130
 
@@ -112,6 +117,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             import_module("argcomplete").autocomplete(_parser(os.environ["COMP_LINE"].split()))
     words = sys.argv[1:] if argv is None else argv
     called = next((word for word in words if word in _COMMANDS), None)
+    if called in _OF_POSIX and not hasattr(os, "fork"):
+        print(
+            f"holdfast {called}: it does not run on this system. Run it on Linux or macOS, or on Windows in WSL or a "
+            "container. Applications enqueue from here, and the other commands look at jobs and act on them",
+            file=sys.stderr,
+        )
+        return 1
     arguments = _parser([called]).parse(words)
     try:
         status = arguments.run(arguments) or 0

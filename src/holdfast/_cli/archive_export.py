@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -58,7 +57,7 @@ def export(arguments: argparse.Namespace) -> int:
         app = load.load(arguments.app)
         archives = app.archives
         load.choose(arguments, app)
-    done = asyncio.run(_export(arguments, location, archives))
+    done = session.run_async(_export(arguments, location, archives))
     if arguments.json:
         table.print_json([_object(one) for one in done])
     elif done:

@@ -51,7 +51,7 @@ def answer(location: Location) -> str | None:
         # Opening it would create it.
         return None if folder.is_dir() and os.access(folder, os.W_OK) else _no_folder(folder)
     try:
-        asyncio.run(_ask(location))
+        session.run_async(_ask(location))
     except TimeoutError:
         return f"no answer within {_PROBE_SECONDS:g} seconds: correct HOLDFAST_ARCHIVE_ENDPOINT"
     except ArchiveError as exc:

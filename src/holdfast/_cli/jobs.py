@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shlex
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -115,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandError("deleting keeps nothing of a job: give --yes, or cancel the jobs instead", status=2)
         elif len(arguments.ids) > MOST_ACTED_ON:
             raise CommandError(f"at most {MOST_ACTED_ON} jobs at once", status=2)
-    return asyncio.run(_run(arguments))
+    return session.run_async(_run(arguments))
 
 
 async def _run(arguments: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast._cli import arguments as args
@@ -41,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return asyncio.run(_run(arguments))
+    return session.run_async(_run(arguments))
 
 
 async def _run(arguments: argparse.Namespace) -> int:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 from typing import TYPE_CHECKING
 
 from holdfast._cli import arguments as args
@@ -51,7 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.action == "confirm":
         return _confirm(arguments)
     if arguments.action != "set":
-        return asyncio.run(_show(arguments))
+        return session.run_async(_show(arguments))
     wanted = dict(arguments.given)
     if len(wanted) < len(arguments.given):
         raise CommandError("a name is given twice: give each once", status=2)

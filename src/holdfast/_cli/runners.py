@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast._cli import arguments as args
@@ -42,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return asyncio.run(_run(arguments))
+    return session.run_async(_run(arguments))
 
 
 async def _run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,6 @@ APP is needed only where handlers are to be run by hand (run-once). SIGINT and S
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -94,7 +93,7 @@ def run(arguments: argparse.Namespace) -> None:
         _warn(arguments)
         print(f"Serving on {shown(listening)}", flush=True)
         _print_login(arguments, databases[0])
-        asyncio.run(_serve(application, listening, arguments))
+        session.run_async(_serve(application, listening, arguments))
 
 
 def _databases(arguments: argparse.Namespace, app: Holdfast | None) -> list[Database]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import getpass
 import os
-import pwd
 import re
 import socket
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -26,7 +27,7 @@ from holdfast._store.inspect import limit_time
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import AsyncGenerator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
 
     from holdfast._ops.service import Service
     from holdfast._store.statement import Statement
@@ -121,12 +122,23 @@ def meant(name: str, known: Sequence[str]) -> str:
 
 def person() -> Person:
     """Return the operating system's user. With the database's address they may do all that its login allows."""
+    try:
+        import pwd
+    except ImportError:  # Windows
+        name = getpass.getuser()
+        return Person(f"cli:{name}", Role.DEVELOPER, f"user:{name}", socket.gethostname())
     uid = os.getuid()
     try:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:  # a user without a name, as in some containers
         name = str(uid)
     return Person(f"cli:{name}", Role.DEVELOPER, f"uid:{uid}", socket.gethostname())
+
+
+def run_async(main: Coroutine[Any, Any, T]) -> T:
+    """Run to the end, on a loop that psycopg can use, as the default loop of Windows is not."""
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
+        return runner.run(main)
 
 
 def require(extra: str, *libraries: str) -> None:

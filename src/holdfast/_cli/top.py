@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> None:
         )
     # The driver's messages about a lost connection would overwrite the screen, which shows the loss itself.
     logging.getLogger("psycopg").setLevel(logging.CRITICAL)
-    asyncio.run(_watch(arguments))
+    session.run_async(_watch(arguments))
 
 
 async def _watch(arguments: argparse.Namespace) -> None:

@@ -23,8 +23,9 @@ REFUSED_STATUS = 5
 # A process that ran for this many seconds was healthy: the next death counts as the first again.
 WELL_SECONDS = 60.0
 # The signals that a process gets for the first, second and third signal to the parent. The process may already have
-# received SIGTERM, if a whole group was stopped, so a second SIGTERM must not mean more than the first.
-_SIGNALS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGKILL)
+# received SIGTERM, if a whole group was stopped, so a second SIGTERM must not mean more than the first. By name, since
+# this is imported on Windows, too.
+_SIGNALS = ("SIGTERM", "SIGQUIT", "SIGKILL")
 
 
 class Supervisor:
@@ -120,7 +121,7 @@ class Supervisor:
 
     def _tell(self, child: Process) -> None:
         with contextlib.suppress(ProcessLookupError):
-            child.send_signal(_SIGNALS[min(self._signals, len(_SIGNALS)) - 1])
+            child.send_signal(signal.Signals[_SIGNALS[min(self._signals, len(_SIGNALS)) - 1]])
 
 
 def cause(status: int) -> str:

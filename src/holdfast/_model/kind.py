@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import field, make_dataclass, replace
 from functools import cached_property
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
+    Literal,
     NoReturn,
     ParamSpec,
     Protocol,
@@ -19,7 +20,7 @@ from typing import (
     overload,
 )
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
 from holdfast._logs.failure import Failure
 from holdfast._model.call import explained, parameter_text, suggestion, type_name
@@ -368,6 +369,29 @@ class DeclaredKind(Generic[A]):
     @cached_property
     def _adapter(self) -> TypeAdapter[A]:
         return adapter_of(self.name, self.model)
+
+
+def payload_schemas(kinds: Iterable[Kind[..., Any] | DeclaredKind[Any]]) -> dict[str, Any]:
+    """Return the JSON schema of an object that has the payload of each kind under its name."""
+    adapters: list[tuple[str, Literal["validation"], TypeAdapter[Any]]]
+    adapters = [(kind.name, "validation", kind._adapter) for kind in kinds]  # noqa: SLF001 - of this module
+    try:
+        found, shared = TypeAdapter.json_schemas(adapters, ref_template="#/$defs/{model}")
+    except PydanticUserError as exc:
+        raise InvalidJob(f"a payload has no JSON schema: {Failure.of(exc).text}") from None
+    schemas = {name: found[name, "validation"] for name, *_ in sorted(adapters, key=lambda adapter: adapter[0])}
+    text = json.dumps([schemas, shared])
+    for name, schema in schemas.items():
+        # Pydantic shares the payload itself, too, where a plain schema is easier to read.
+        if text.count(f'"{schema.get("$ref")}"') == 1:
+            schemas[name] = shared["$defs"].pop(schema["$ref"].rpartition("/")[2])
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": schemas,
+        "required": [*schemas],
+        **shared,
+    }
 
 
 def unique_of(given: str | Unique | None) -> Unique | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import mmap
 import multiprocessing
 import os
 import pickle
-import resource
 import signal
 import threading
 import time
@@ -165,7 +165,7 @@ class Child:
     def memory(self) -> int:
         """The bytes of memory that it holds now; 0 where the system does not say, or it has ended."""
         try:
-            return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * resource.getpagesize()
+            return int(Path(f"/proc/{self._process.pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
         except OSError:
             return 0
 
@@ -234,6 +234,9 @@ class ChildRun:
 @contextmanager
 def _held_back() -> Iterator[None]:
     """Block the signals of the process group while a process starts, until it has installed its own handlers."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
     # The first process start also starts the resource tracker, and that unblocks the signals.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_GROUP)
@@ -250,7 +253,8 @@ def _outlast_signals() -> None:
     """
     for number in _OF_THE_GROUP:
         signal.signal(number, lambda *_: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_GROUP)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_GROUP)
 
 
 def _end_with_worker() -> None:
