@@ -97,6 +97,7 @@ def test_no_call_in_a_users_transaction_takes_many_entries_of_the_shared_lock_ta
         "send_message, ended today": f"holdfast.send_message({today}, 'm', '1')",
         "send_message, ended long ago": "holdfast.send_message(-50, 'm', '1')",
         "send_message, never was": "holdfast.send_message(1000000000, 'm', '1')",
+        "set_weight": "holdfast.set_weight('t', 2)",
         "chain_ends": f"holdfast.chain_ends('{{{today}, -50, -49, 1000000000}}')",
     }
     missing = set(producing(conn)) - {name.partition(",")[0] for name in calls}

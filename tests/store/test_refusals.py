@@ -210,6 +210,7 @@ DOORS: dict[str, dict[str, str]] = {
     "complete_job": {"job_id": "1", "token": "1", "worker": "1"},
     "complete_chain": {"chain": "1"},
     "get_result": {"job_id": "1"},
+    "set_weight": {"tenant": "'t'", "weight": "1"},
     "cancel_job": {"job_id": "1"},
     "delete_job": {"job_id": "1"},
     "delete_chains": {"chains": "'{1}'"},
