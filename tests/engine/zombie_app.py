@@ -11,12 +11,13 @@ from typing import Any
 
 import psycopg
 
-from holdfast import Holdfast, Job, Retry
+from holdfast import Holdfast, Job, Retry, Step
 from holdfast._engine.jobs import heartbeat
 from tests.kit.pace import AT_ONCE, BRIEF
 
 app = Holdfast(os.environ.get("ZOMBIE_URL"))
 LONG = timedelta(minutes=5)
+OFTEN = Retry(max_attempts=1000, base=timedelta(0), jitter=timedelta(0))
 
 
 def say(*words: object) -> None:
@@ -62,7 +63,7 @@ async def crash(job: Job[Any]) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@app.job("transfer", retry=Retry(max_attempts=1000, base=timedelta(0), jitter=timedelta(0)), max_runtime=LONG)
+@app.job("transfer", retry=OFTEN, max_runtime=LONG)
 async def transfer(job: Job[Any], amount: int, seconds: float) -> int:
     """Move an amount from one account to another, and be done with it, in one transaction."""
     async with await psycopg.AsyncConnection.connect(os.environ["ZOMBIE_URL"]) as conn:
@@ -70,6 +71,36 @@ async def transfer(job: Job[Any], amount: int, seconds: float) -> int:
         await asyncio.sleep(seconds)
         await conn.execute("INSERT INTO entry (job, account, amount) VALUES (%s, 'b', %s)", [job.id, amount])
         return await job.complete(conn, amount)
+
+
+async def book(conn: psycopg.AsyncConnection[Any], story: int, n: int) -> int:
+    await conn.execute("INSERT INTO entry (story, n) VALUES (%s, %s)", [story, n])
+    await asyncio.sleep(0.005)
+    return n
+
+
+async def look(n: int) -> int:
+    await asyncio.sleep(0.005)
+    return n
+
+
+@app.job("part", retry=OFTEN)
+async def part(n: int) -> int:
+    await asyncio.sleep(0.01)
+    return n
+
+
+@app.job("story", retry=OFTEN, max_runtime=LONG)
+async def story(job: Job[Any], number: int) -> int:
+    """Book four entries, exactly once, with steps, a sleep and other jobs between them. It returns 18."""
+    total = 0
+    for n in range(4):
+        async with await psycopg.AsyncConnection.connect(os.environ["ZOMBIE_URL"]) as conn:
+            total += await job.step_on(conn, Step("book", key=n), book, number, n)
+        total += await job.step(Step("look", key=n), look, n)
+        await job.sleep(Step("nap", key=n), 0.01)
+    parts = await job.gather("parts", *[part.new(n) for n in range(4)])
+    return total + sum(parts)
 
 
 async def main() -> None:
