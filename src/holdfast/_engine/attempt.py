@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
+    from contextlib import AbstractContextManager
 
     from holdfast._model.connection import AsyncConnection, SyncConnection
     from holdfast._model.job import Blocker, Busy, Outcome, Progress
@@ -63,6 +64,14 @@ class AttemptOwner(Protocol):
 
     def served(self, kind: str) -> int | None:
         """Return the newest payload version that a live worker accepts, or None while that is unknown."""
+        ...
+
+
+class Spans(Protocol):
+    """The part of tracing that an attempt needs. A protocol, since `report`, which has all of it, works on attempts."""
+
+    def step(self, attempt: Attempt, name: str, key: str | None) -> AbstractContextManager[None]:
+        """Surround one step of a story, inside of the span of its attempt."""
         ...
 
 
@@ -125,6 +134,8 @@ class Attempt(Ending):
     """The error text when a limit other than `max_runtime` was exceeded."""
     completed: bool = False
     """Whether the handler completed the job in its own transaction, which may or may not have committed."""
+    spans: Spans | None = None
+    """Makes the spans of its steps; None: none are made."""
     story: AttemptSteps | None = None
     """Its steps; None: it has called no verb of a story."""
     follower: EnqueuedJob | None = None

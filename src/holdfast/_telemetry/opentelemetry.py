@@ -88,6 +88,21 @@ class Tracing:
                 span.end()
 
     @contextmanager
+    def step(self, attempt: Attempt, name: str, key: str | None) -> Iterator[None]:
+        attributes = {"holdfast.job": attempt.claimed.id, "holdfast.kind": attempt.claimed.kind, "holdfast.step": name}
+        attributes |= {} if key is None else {"holdfast.step.key": key}
+        span = self._started(f"holdfast.step {name}", attributes, kind=SpanKind.INTERNAL)
+        token = otel.attach(set_span_in_context(span))
+        try:
+            yield
+        except Exception as exc:
+            _fail(span, Failure.of(exc))
+            raise
+        finally:
+            otel.detach(token)
+            span.end()
+
+    @contextmanager
     def publish(self, subscription: str, topic: str, message_id: str, trace: str | None) -> Iterator[None]:
         attributes = {"messaging.message.id": message_id, "holdfast.subscription": subscription}
         span = self._span("publish", topic, topic, attributes, links=_links(_span_context(trace)))
@@ -140,15 +155,18 @@ class Tracing:
             "messaging.operation.type": "send" if operation == "publish" else "process",
             "messaging.destination.name": destination,
         }
+        return self._started(
+            f"holdfast.{operation} {of}",
+            messaging | attributes,
+            # Ignore the active span: the worker may have been started inside one.
+            context=otel.Context() if parent is None else parent,
+            kind=SpanKind.PRODUCER if operation == "publish" else SpanKind.CONSUMER,
+            links=links,
+        )
+
+    def _started(self, name: str, attributes: dict[str, Any], **more: Any) -> Span:
         try:
-            return self._tracer.start_span(
-                f"holdfast.{operation} {of}",
-                # Ignore the active span: the worker may have been started inside one.
-                context=otel.Context() if parent is None else parent,
-                kind=SpanKind.PRODUCER if operation == "publish" else SpanKind.CONSUMER,
-                attributes=messaging | attributes,
-                links=links,
-            )
+            return self._tracer.start_span(name, attributes=attributes, **more)
         except Exception:
             # Raised by a sampler or processor of the application.
             log.exception("a span could not be started")

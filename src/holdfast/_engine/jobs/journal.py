@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -148,8 +148,10 @@ class Journal:
         for other in others:
             other.beside = True
         self._running.add(running)
+        spans, (name, key) = self.attempt.spans, step.at
         try:
-            yield running
+            with nullcontext() if spans is None else spans.step(self.attempt, name, key):
+                yield running
         finally:
             self._running.discard(running)
 

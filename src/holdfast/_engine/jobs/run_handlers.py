@@ -113,6 +113,7 @@ class Handlers:
     async def traced_outcome(self, attempt: Attempt) -> Outcome | None:
         """Run `outcome` inside a span."""
         assert self.spans is not None  # noqa: S101 - without spans, `outcome` is called instead
+        attempt.spans = self.spans
         with self.spans.attempts(self.worker, [attempt]) as ended:
             outcome = await self.outcome(attempt)
             ended([outcome])

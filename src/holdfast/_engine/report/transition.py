@@ -213,6 +213,10 @@ class Spans(Protocol):
         """Surround one call of a handler. The yielded function takes the outcomes, in the order of the attempts."""
         ...
 
+    def step(self, attempt: Attempt, name: str, key: str | None) -> AbstractContextManager[None]:
+        """Surround one step of a story, inside of its attempt."""
+        ...
+
     def publish(
         self, subscription: str, topic: str, message_id: str, trace: str | None
     ) -> AbstractContextManager[None]:
