@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 
-from holdfast import Holdfast, HoldfastError, InvalidJob, Item, Job, Limit, Unique
+from holdfast import Event, Holdfast, HoldfastError, InvalidJob, Item, Job, Limit, Unique
 from holdfast._model.limit import parsed_rate, rate_text
 
 if TYPE_CHECKING:
@@ -152,3 +152,17 @@ def test_a_tenant_is_the_name_of_an_argument(app: Holdfast) -> None:
         declare("account")
     with pytest.raises(TypeError, match="tenant: write tenant=the name of an argument"):
         declare(7)
+
+
+def test_a_subscriber_has_limits_without_by(app: Holdfast) -> None:
+    sold = app.event("sold", dict)
+
+    def subscribe(name: str, limit: Limit) -> Any:
+        @app.on(sold, name=name, limits=[limit])
+        async def book(event: Event[dict[str, int]]) -> None: ...
+
+        return app.subscriptions[name]
+
+    assert subscribe("books", Limit(concurrency=1)).envelope.limits == ("books",)
+    with pytest.raises(InvalidJob, match=r"other: Limit.by='event'.: a subscriber's jobs have the event alone"):
+        subscribe("other", Limit(concurrency=1, by="event"))

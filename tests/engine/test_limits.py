@@ -6,10 +6,11 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from holdfast import Holdfast, Job, Limit
+from holdfast import Event, Holdfast, Job, Limit
 from holdfast._app.app import application_of
 from holdfast._drivers import run_sync
 from holdfast._engine.once import run_tick
+from holdfast._store.event import publish_events
 from holdfast._store.limit import list_limits
 from tests.kit.fleet import MS, fast
 from tests.kit.limits import mend
@@ -43,6 +44,27 @@ async def test_two_workers_keep_one_limit(app: Holdfast, ledger: Ledger, connect
         (line,) = lines(connect).values()
     assert most == dict.fromkeys(range(3), 2)
     assert (line.name, line.concurrency, line.parameters) == ("render/customer", 2, ["customer"])
+    assert mend(connect()) == 0
+
+
+async def test_the_jobs_of_events_keep_a_limit(app: Holdfast, connect: Connect) -> None:
+    sold = app.event("shop.sold", dict)
+    app.limit("partner", concurrency=1)
+    running: set[int] = set()
+    at_once: list[int] = []
+
+    @app.on(sold, name="book", start="beginning", limits=["partner"])
+    async def book(job: Job[None], event: Event[dict[str, int]]) -> None:
+        running.add(job.id)
+        at_once.append(len(running))
+        await asyncio.sleep(0.001)
+        running.discard(job.id)
+
+    conn = connect()
+    run_sync(conn, publish_events([sold.new({"n": n}) for n in range(8)]))
+    async with app.worker(poll_interval=0.05), app.worker(poll_interval=0.05):
+        await until(lambda: len(at_once) == 8)
+    assert max(at_once) == 1
     assert mend(connect()) == 0
 
 

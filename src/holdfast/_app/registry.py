@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeAlias, TypeVar
 
@@ -13,7 +14,7 @@ from holdfast._engine.runners.http import HttpCall
 from holdfast._model.batch_kind import BatchKind, Item
 from holdfast._model.call import explained
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
-from holdfast._model.errors import HoldfastError, KindTaken, SubscriptionTaken
+from holdfast._model.errors import HoldfastError, InvalidJob, KindTaken, SubscriptionTaken
 from holdfast._model.event import Subscriber
 from holdfast._model.kind import DeclaredKind, Kind
 from holdfast._model.new_job import OMITTED, Envelope, NewJob, Omitted, check_new_job
@@ -189,20 +190,29 @@ class Registry(Declarations):
         retry: Retry | None = None,
         lease: Lease | Duration | None = None,
         max_runtime: Duration | None = None,
+        limits: Sequence[Limit | str] = (),
     ) -> Subscribe[A]:
         """Register a handler that gets one job per event of these topics.
 
         `name`: of the subscription, and the kind of its jobs. `start`: `now` or `beginning`. Default: `now`. `ordered`:
-        run the jobs of one key one at a time, in order. Default: False. See `job` for the other arguments.
+        run the jobs of one key one at a time, in order. Default: False. `limits`: without `by`, since the jobs have no
+        arguments but the event. See `job` for the other arguments.
         """
         names = topic_names("app.on", topics)
         work = work_of(retry=retry, lease=lease, max_runtime=max_runtime)
         envelope = Envelope(name, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[..., T]) -> Kind[..., T]:
-            kind: Kind[..., T] = Subscriber(handler, envelope, work=work, codec=self.codec)
+            kept = self._keep_limits(name, limits)
+            keyed = replace(envelope, limits=tuple([limit.name for limit in kept]))
+            kind: Kind[..., T] = Subscriber(handler, keyed, work=work, codec=self.codec)
             if list(kind.parameters) != ["event"]:
                 raise TypeError(f"{name}: a subscriber takes the event: write (event) or (job, event)")
+            for limit in kept:
+                if limit.names:
+                    raise InvalidJob(
+                        f"{name}: Limit(by={limit.names[0]!r}): a subscriber's jobs have the event alone: leave out by"
+                    )
             self._subscribe(Feed(name, names, kind, start=start, ordered=ordered))
             return self._register(kind)
 

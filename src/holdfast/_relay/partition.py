@@ -165,6 +165,7 @@ class FeedPartition:
                     max_attempts=envelope.max_attempts,
                     ordered=self._feed.ordered,
                     limit=budget.limit(PAGE),
+                    limits=envelope.limits,
                 )
             )
             if fed is None:

@@ -204,6 +204,7 @@ def feed_jobs(  # noqa: PLR0913 - one keyword per column of a job
     max_attempts: int | None,
     ordered: bool,
     limit: int,
+    limits: Sequence[str] = (),
 ) -> Statement[FeedResult | None]:
     """Make jobs from the next events and store the position in one transaction.
 
@@ -220,6 +221,7 @@ def feed_jobs(  # noqa: PLR0913 - one keyword per column of a job
         max_attempts=max_attempts,
         ordered=ordered,
         limit=limit,
+        limits=text_array(limits) if limits else None,
     )
 
 

@@ -23,7 +23,7 @@ SELECT holdfast.advance_position(%(subscription)s, %(partition)s, %(seq)s::bigin
 
 -- name: feed_jobs
 SELECT events, more, made FROM holdfast.feed_jobs(%(subscription)s, %(worker)s, %(kind)s, %(queue)s, %(priority)s, %(max_attempts)s, %(ordered)s,
-    %(limit)s)
+    %(limit)s, %(limits)s::text[])
 
 -- name: parked_keys
 SELECT DISTINCT key FROM holdfast.parked

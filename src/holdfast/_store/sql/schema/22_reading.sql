@@ -169,7 +169,7 @@ END $$;
 -- number of events and the ids of the jobs; no row: another worker holds the subscription.
 -- Called by subscription.sql feed_jobs.
 CREATE FUNCTION holdfast.feed_jobs(subscription integer, worker bigint, kind text, queue text, priority integer, max_attempts integer,
-        ordered boolean, most integer) RETURNS TABLE (events integer, more boolean, made bigint[])
+        ordered boolean, most integer, limits text[] DEFAULT NULL) RETURNS TABLE (events integer, more boolean, made bigint[])
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
@@ -188,9 +188,9 @@ BEGIN
             p.next, p.next_id, p.next_top, p.phase, p.last_id, most) WITH ORDINALITY),
     jobs AS (
         INSERT INTO holdfast.job AS j (id, created_at, available_at, max_attempts, priority, shard, order_seq, queue, kind, payload, headers,
-            order_key, unique_key)
+            order_key, unique_key, limits)
         SELECT n.id, clock, clock, max_attempts, priority, holdfast.shard_of(n.id, n.order_key), CASE WHEN n.order_key IS NOT NULL THEN n.id END,
-            queue, kind, n.payload, n.headers, n.order_key, n.unique_key
+            queue, kind, n.payload, n.headers, n.order_key, n.unique_key, limits
         FROM (SELECT nextval('holdfast.job_id_seq') AS id,
                   json_build_object('event', json_build_object('id', g.id, 'topic', g.topic, 'key', g.key, 'payload', g.payload::json,
                       'headers', coalesce(g.headers::json, '{}'), 'version', g.version, 'published_at', g.published_at, 'trace', g.trace)) AS payload,
