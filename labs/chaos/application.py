@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict  # pydantic takes no other before Python 3.12
 
-from holdfast import Continue, Every, Holdfast, Job, Retry
+from holdfast import Continue, Every, Holdfast, Job, Limit, Retry
 from holdfast._engine.address import connect
 from holdfast._engine.link import sever
 
@@ -34,7 +34,17 @@ RETRY = Retry(
 )
 RARE = tuple(f"rare.{number:02}" for number in range(64))
 """Queues in which there is seldom anything. With them there are more queues than one claim takes jobs."""
-QUEUES = {"plain": 16, "ledger": 4, "keyed": 8, "chain": 8, "probe": 2, "trouble": 2, "event": 4, "version": 4}
+QUEUES = {
+    "plain": 16,
+    "ledger": 4,
+    "keyed": 8,
+    "chain": 8,
+    "probe": 2,
+    "trouble": 2,
+    "event": 4,
+    "version": 4,
+    "limited": 8,
+}
 QUEUES |= dict.fromkeys(RARE, 1)
 # A statement that takes longer will not be answered any more.
 PATIENCE = 2.0
@@ -162,6 +172,25 @@ async def keyed(job: Job[State], seconds: float = 0, stumbles: bool = False) -> 
     if stumbles and job.attempt == 1:
         raise RuntimeError("stumbled")
     job.state.book.ended(job)
+    return job.state.signed(job)
+
+
+app.limit("wide", concurrency=5)
+
+
+@app.job("limited", queue="limited", retry=RETRY, limits=[Limit(concurrency=2, by="key"), "wide"])
+async def limited(
+    job: Job[State],
+    key: str,  # noqa: ARG001 - its limit is by it
+    seconds: float = 0,
+    stumbles: bool = False,  # noqa: FBT001, FBT002
+) -> Signed:
+    """Do as `plain` does, few at a time."""
+    job.state.book.begun(job)
+    if seconds:
+        await asyncio.sleep(seconds)
+    if stumbles and job.attempt == 1:
+        raise RuntimeError("stumbled")
     return job.state.signed(job)
 
 

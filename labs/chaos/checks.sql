@@ -186,3 +186,32 @@ SELECT format('job %s: %s went on to the end when %s had it', r.job, r.worker, l
 FROM chaos.run r JOIN chaos.run later ON later.job = r.job AND later.token > r.token
     JOIN chaos.ended e ON e.id = r.job AND e.kind = 'break.patient'
 WHERE r.ended > later.begun;
+
+-- name: more at once than the limit
+-- At some commit, more jobs of a key were claimed than its limit allows.
+SELECT format('key %s: %s of %s with job %s, at %s', p.key, p.taken, r.concurrency, p.job, p.at)
+FROM (SELECT key, job, at, change, sum(change) OVER (PARTITION BY key ORDER BY n) AS taken FROM chaos.place) AS p
+    JOIN holdfast.limit_rule r ON r.name = split_part(p.key, ':', 1)
+WHERE p.change > 0 AND p.taken > r.concurrency;
+
+-- name: more starts than the rate allows
+-- Within some time, more jobs of a key were claimed than its rate allows in it and a second more, and its burst.
+SELECT format('key %s: %s claims from %s to %s', a.key, b.nth - a.nth + 1, a.at, b.at)
+FROM (SELECT key, at, row_number() OVER (PARTITION BY key ORDER BY n) AS nth FROM chaos.place WHERE change > 0) AS a
+    JOIN holdfast.limit_rule r ON r.name = split_part(a.key, ':', 1) AND r.starts IS NOT NULL
+    JOIN (SELECT key, at, row_number() OVER (PARTITION BY key ORDER BY n) AS nth FROM chaos.place WHERE change > 0) AS b
+        ON b.key = a.key AND b.nth > a.nth
+WHERE b.nth - a.nth + 1 > r.burst + r.starts * 1000.0 / r.period_ms * (extract(epoch FROM b.at - a.at) + 1);
+
+-- name: stranded at a limit
+-- Maintenance found jobs that waited although their key had room, and nothing would have promoted them.
+SELECT format('run %s mended %s keys', id, counts ->> 'limits_mended') FROM holdfast.run WHERE (counts ->> 'limits_mended')::integer > 0;
+
+-- name: a tenant starved
+-- The nth job of a tenant started after more jobs than three rounds for each of its own; of all that were enqueued together, and 100 more that workers held.
+SELECT format('job %s of tenant %s, its number %s, was start %s beside %s tenants', s.job, s.key, s.own, s.start, s.tenants)
+FROM (SELECT p.job, p.key, row_number() OVER (PARTITION BY p.batch, p.key ORDER BY r.first_begun) AS own,
+          row_number() OVER (PARTITION BY p.batch ORDER BY r.first_begun) AS start,
+          (SELECT count(DISTINCT o.key) FROM chaos.promise o WHERE o.batch = p.batch AND o.workload = 'tenant') AS tenants
+      FROM chaos.promise p JOIN chaos.started r ON r.job = p.job WHERE p.workload = 'tenant') AS s
+WHERE s.start > 3 * s.own * s.tenants + 100;

@@ -70,3 +70,23 @@ CREATE TABLE chaos.handed (
     at     bigint NOT NULL,
     worker text NOT NULL
 );
+
+-- Places of limits: a line when a claim takes one, and one when it is free again. Whoever changes it holds the lock of the key until the
+-- commit, so the lines of a key are numbered in the order of their commits.
+CREATE TABLE chaos.place (
+    n      bigint GENERATED ALWAYS AS IDENTITY,
+    at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    key    text NOT NULL,
+    job    bigint NOT NULL,
+    change integer NOT NULL
+);
+CREATE FUNCTION chaos.note_place() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO chaos.place (key, job, change)
+    SELECT l, OLD.id, CASE WHEN OLD.status = 'processing' THEN -1 ELSE 1 END FROM unnest(OLD.limits) AS l;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note_place AFTER UPDATE ON holdfast.job FOR EACH ROW
+    WHEN (OLD.limits IS NOT NULL AND (OLD.status = 'processing') <> (NEW.status = 'processing')) EXECUTE FUNCTION chaos.note_place();
+CREATE TRIGGER note_end AFTER DELETE ON holdfast.job FOR EACH ROW
+    WHEN (OLD.limits IS NOT NULL AND OLD.status = 'processing') EXECUTE FUNCTION chaos.note_place();

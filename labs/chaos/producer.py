@@ -25,14 +25,28 @@ if TYPE_CHECKING:
     from labs.chaos.ground import Reachable
 
 Workload = Literal[
-    "plain", "ledger", "keyed", "chain", "join", "version", "typed", "probe", "rare", "trouble", "held", "spoilt"
+    "plain",
+    "ledger",
+    "keyed",
+    "limited",
+    "tenant",
+    "chain",
+    "join",
+    "version",
+    "typed",
+    "probe",
+    "rare",
+    "trouble",
+    "held",
+    "spoilt",
 ]
 Expected = Literal["completed", "failed", "cancelled", "either"]
 # Of all jobs, those of a chain's later steps included.
 SHARES: dict[Workload, float] = {
-    "plain": 0.791,
+    "plain": 0.771,
     "ledger": 0.055,
     "keyed": 0.06,
+    "limited": 0.02,
     "chain": 0.085,
     "version": 0.004,
     "typed": 0.005,
@@ -183,6 +197,7 @@ class Lane:
             "plain": size,
             "ledger": few,
             "keyed": few,
+            "limited": few,
             "chain": groups * (2 * STEPS + 1),
             "version": groups,
             "typed": groups,
@@ -298,6 +313,11 @@ class Lane:
         seconds = self._dice.choice([0, 0, 0, 0, 0, 0, 0, 0, 0.02, 0.2])
         job = application.keyed.new(seconds, stumbles=self._dice.random() < 0.03)
         return Promised(job.options(order_key=OrderKey(key)), "keyed", place, key)
+
+    def _limited(self) -> Promised:
+        seconds = self._dice.choice([0, 0, 0, 0, 0, 0, 0, 0, 0.02, 0.2])
+        job = application.limited.new(str(self._dice.randrange(KEYS)), seconds, stumbles=self._dice.random() < 0.03)
+        return Promised(job, "limited", self._producer.number())
 
     def _version(self) -> Promised:
         # While no live worker can read it, it may become a dead letter; the checks know which workers were alive.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from labs.chaos.breaks import common_ways, crowds, plays, relays
+from labs.chaos.breaks import common_ways, crowds, limits, plays, relays
 
 if TYPE_CHECKING:
     import psycopg
@@ -271,6 +271,57 @@ BUILDS: Final = (
     Build("grace that ignores workers that can read it", plays.TWO_VERSIONS, "dead letters that a worker could read"),
     Build("identity not checked", plays.GIVEN_AWAY, "another's jobs taken", quick=True),
     Build("feed with its position in another transaction", relays.KILLED_WHILE_FEEDING, "events without their job"),
+    Build(
+        "place leaked by a crash",
+        limits.HOLDER_LOST,
+        "lost",
+        (
+            (
+                "settle_batch",
+                "FILTER (WHERE limits IS NOT NULL)",
+                "FILTER (WHERE limits IS NOT NULL AND outcome <> 'lost')",
+            ),
+        ),
+    ),
+    Build(
+        "place given twice",
+        limits.ONE_BY_ONE,
+        "more at once than the limit",
+        (
+            (
+                "limit_rooms",
+                "e.available_at, e.id LIMIT r.concurrency)",
+                "e.available_at, e.id LIMIT r.concurrency - 1)",
+            ),
+        ),
+    ),
+    Build(
+        "bucket refilled twice",
+        limits.SLOW_STARTS,
+        "more starts than the rate allows",
+        (("take_limited", "SELECT s.key, clock + s.count * (", "SELECT s.key, clock + 0.5 * s.count * ("),),
+    ),
+    Build(
+        "tenant starved",
+        limits.MANY_TENANTS,
+        "a tenant starved",
+        (("next_turns", "current_setting(holdfast.turn_setting(queue, kind, level), true)", "'* '"),),
+    ),
+    Build(
+        "promotion lost",
+        limits.ONE_BY_ONE,
+        "lost",
+        (("leave_limits", "IF heads <> '{}' THEN", "IF false THEN"),),
+    ),
+    Build(
+        "suspect claimed past its limit",
+        limits.HOLDER_KILLED,
+        "more at once than the limit",
+        (
+            ("claim_suspects", "FILTER (WHERE NOT keyed)", "FILTER (WHERE true)"),
+            ("claim_suspects", "FILTER (WHERE keyed)", "FILTER (WHERE false)"),
+        ),
+    ),
     Build(
         "leases of a clock that was ahead",
         plays.WEEKS_AHEAD,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from holdfast import Continue, Job, OrderKey, Unique
+from holdfast import Continue, Job, Limit, OrderKey, Unique
 from holdfast._engine.jobs import finish
 from holdfast._engine.runner import Runner
 from holdfast._model.job import Completed
@@ -173,6 +173,28 @@ async def gated(job: Job[State], gate: int, into: str | None = None) -> Signed |
             is_open = row is not None and row[0]
     job.state.book.ended(job)
     return job.state.signed(job) if into is None else Continue(follow.new().options(order_key=OrderKey(into)))
+
+
+@app.job("break.single", queue="limited", retry=RETRY, limits=[Limit(concurrency=1)])
+async def single(job: Job[State], seconds: float = 0) -> Signed:
+    """Run alone."""
+    job.state.book.begun(job)
+    await asyncio.sleep(seconds)
+    return job.state.signed(job)
+
+
+@app.job("break.slow", queue="limited", retry=RETRY, limits=[Limit(rate="10/s", burst=5)])
+async def slow(job: Job[State]) -> Signed:
+    """Start ten times a second."""
+    job.state.book.begun(job)
+    return job.state.signed(job)
+
+
+@app.job("break.turn", queue="limited", retry=RETRY, tenant="account")
+async def turn(job: Job[State], account: str) -> Signed:  # noqa: ARG001 - the tenant
+    """Take turns."""
+    job.state.book.begun(job)
+    return job.state.signed(job)
 
 
 @app.job("break.spoilt", queue="plain", retry=RETRY)

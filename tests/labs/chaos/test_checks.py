@@ -64,6 +64,20 @@ GOOD = """
 RUNS = {job: (1, 10 + job, job * 10**9, job * 10**9 + 9 * 10**8) for job in range(1, 12)}
 
 TAMPERED = {
+    "more at once than the limit": """
+        INSERT INTO holdfast.limit_rule (name, concurrency) VALUES ('one', 1);
+        INSERT INTO chaos.place (key, job, change) VALUES ('one:a', 1, 1), ('one:b', 2, 1), ('one:a', 3, 1)""",
+    "more starts than the rate allows": """
+        INSERT INTO holdfast.limit_rule (name, starts, period_ms, burst) VALUES ('slow', 5, 1000, 2);
+        INSERT INTO chaos.place (key, job, change) SELECT 'slow', n, 1 FROM generate_series(1, 8) AS n""",
+    "stranded at a limit": """
+        INSERT INTO holdfast.run (started_at, runner, counts) VALUES (now(), 'maintenance', '{"limits_mended": 1}')""",
+    "a tenant starved": """
+        INSERT INTO chaos.promise (job, batch, n, workload, key, expected)
+        SELECT 1000 + n, 9, n, 'tenant', CASE WHEN n < 200 THEN 'big' ELSE 'small' END, 'completed'
+        FROM generate_series(1, 200) AS n;
+        INSERT INTO chaos.run (job, attempt, token, begun, worker)
+        SELECT 1000 + n, 1, 1000 + n, n, 'r1.1' FROM generate_series(1, 200) AS n""",
     "lost": "DELETE FROM holdfast.job_history WHERE id = 1",
     "never promised": "DELETE FROM chaos.promise WHERE job = 1",
     "wrong outcome": "UPDATE holdfast.job_history SET status = 'cancelled' WHERE id = 1",
