@@ -20,6 +20,8 @@ import type {
   JobSearch,
   JobStory,
   Kinds,
+  LimitControl,
+  Limits,
   Me,
   OrderKeyAction,
   Overview,
@@ -97,6 +99,10 @@ export const api = {
   setQueue: (name: string, control: QueueControl) => client.put<Done>(of(path("queues", name)), control),
   actOnQueue: (name: string, action: QueueAction, signal?: Signal) =>
     client.post<Done | JobActionResult>(of(path("queues", name, "actions")), action, signal),
+
+  limits: (signal?: Signal) => client.get<Limits>(of("api/limits"), {}, signal),
+  setLimit: (name: string, control: LimitControl) => client.put<Done>(of(path("limits", name)), control),
+  resetLimit: (name: string) => client.delete<Done>(of(path("limits", name))),
 
   subscriptions: (signal?: Signal) => client.get<Subscriptions>(of("api/subscriptions"), {}, signal),
   parked: (name: string, before: string | null, signal?: Signal) =>

@@ -7,6 +7,7 @@ import { DatabasesPage } from "./pages/databases";
 import { DeadLettersPage } from "./pages/dead-letters";
 import { JobPage } from "./pages/job";
 import { JobsPage } from "./pages/jobs";
+import { LimitsPage } from "./pages/limits";
 import { LoginPage } from "./pages/login";
 import { OverviewPage } from "./pages/overview";
 import { ParkedPage } from "./pages/parked";
@@ -63,6 +64,8 @@ function page([name = "", of]: string[]): ComponentChildren {
       return <DeadLettersPage key="dead-letters" />;
     case "queues":
       return <QueuesPage key="queues" />;
+    case "limits":
+      return <LimitsPage key="limits" />;
     case "workers":
       return <WorkersPage key="workers" />;
     case "runners":

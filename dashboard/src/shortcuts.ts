@@ -14,6 +14,7 @@ export const PLACES: readonly Place[] = [
   { key: "c", name: "Chains", path: "chains" },
   { key: "d", name: "Dead letters", path: "dead-letters" },
   { key: "q", name: "Queues", path: "queues" },
+  { key: "l", name: "Limits", path: "limits" },
   { key: "w", name: "Workers", path: "workers" },
   { key: "r", name: "Runners", path: "runners" },
   { key: "e", name: "Relays", path: "relays" },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -78,6 +79,11 @@ class Live:
     def wait(self, *jobs: NewJob[Any], delay: timedelta = DAY) -> list[int]:
         """Enqueue jobs whose time is far off, so that they wait."""
         return self.enqueue(*(job.options(delay=delay) for job in jobs))
+
+    def declare(self, name: str, **values: int) -> None:
+        """Declare a limit, as the code of a worker does."""
+        rule = {"concurrency": None, "starts": None, "period_ms": None, "burst": 1, "parameters": None, **values}
+        self.conn.execute("SELECT holdfast.declare_limits(%s)", [json.dumps({name: rule})])
 
     def pay(self, *invoices: int, note: str = "", key: str | None = None) -> list[int]:
         events = [

@@ -23,6 +23,7 @@ PLACES = {
     "chain": Place("chains/{chain}", "Chain #{chain}"),
     "dead-letters": Place("dead-letters", "Dead letters"),
     "queues": Place("queues", "Queues"),
+    "limits": Place("limits", "Limits"),
     "workers": Place("workers", "Workers"),
     "runners": Place("runners", "Runners"),
     "runs": Place("runners/maintenance", "maintenance"),
@@ -42,5 +43,6 @@ def furnish(live: Live) -> dict[str, Place]:
     live.pay(1, note="x" * shop.LARGEST_EVENT, key="furnished")
     live.until_parked("furnished", 1)
     live.until_all([chain], "completed")
+    live.declare("mail-server", concurrency=2)
     known = {"dead": dead, "chain": chain}
     return {name: Place(*(text.format(**known) for text in place)) for name, place in PLACES.items()}

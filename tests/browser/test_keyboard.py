@@ -23,6 +23,7 @@ PAGES = {
     "c": "Chains",
     "d": "Dead letters",
     "q": "Queues",
+    "l": "Limits",
     "w": "Workers",
     "r": "Runners",
     "e": "Relays",

@@ -28,6 +28,7 @@ DIALOGS = {
     "job action": ("jobs?kind=mail.send", "Cancel…"),
     "edit queue": ("queues", "Edit mail"),
     "drain queue": ("queues", "Drain mail"),
+    "edit limit": ("limits", "Edit mail-server"),
     "change retention": ("archive", "Change run"),
     "replay": ("relays", "Replay ledger"),
     "keyboard help": ("", "Keyboard help"),

@@ -34,6 +34,7 @@ NOTHING = {
     "chains": "No chains",
     "dead-letters": "No dead letters",
     "queues": "No queue yet",
+    "limits": "No limit yet",
     "workers": "No worker has ever run here",
     "runners": "No runners yet",
     "runners/carts.sweep": "No runs yet",

@@ -1,0 +1,52 @@
+import { useState } from "preact/hooks";
+import { api } from "../api";
+import type { LimitLine } from "../types";
+import { Confirm } from "./confirm";
+import { Field } from "./field";
+
+interface Props {
+  limit: LimitLine;
+  onDone: () => void;
+  onClose: () => void;
+}
+
+/** Set what a limit allows, whatever the code declares. */
+export function EditLimit({ limit, onDone, onClose }: Props) {
+  const [concurrency, setConcurrency] = useState(limit.concurrency === null ? "" : String(limit.concurrency));
+  const [rate, setRate] = useState(limit.rate ?? "");
+  const [burst, setBurst] = useState(String(limit.burst));
+  const act = () =>
+    api.setLimit(limit.name, {
+      concurrency: concurrency.trim() === "" ? null : Number(concurrency),
+      rate: rate.trim() || null,
+      burst: Number(burst) || 1,
+    });
+  return (
+    <Confirm title={`Edit ${limit.name}`} verb="Save" icon="edit" act={act} onDone={onDone} onClose={onClose}>
+      <p>It holds from the next claim on, and until it is reset. Running jobs go on.</p>
+      <div class="fields column">
+        <Field
+          label="Jobs at once"
+          type="number"
+          min={0}
+          max={1_000_000}
+          step={1}
+          value={concurrency}
+          onInput={setConcurrency}
+          hint="Empty: any number. 0: nothing more is started."
+        />
+        <Field label="Rate" value={rate} onInput={setRate} hint="Such as 10/s or 100/min. Empty: any rate." />
+        <Field
+          label="Starts at once after a pause"
+          type="number"
+          min={1}
+          max={1_000_000}
+          step={1}
+          value={burst}
+          onInput={setBurst}
+          hint="Of a rate."
+        />
+      </div>
+    </Confirm>
+  );
+}
