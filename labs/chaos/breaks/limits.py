@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # More than one claim takes jobs.
 TENANTS = 280
-EACH = 5
+EACH = 10
 
 
 async def one_by_one(scene: Scene) -> None:
