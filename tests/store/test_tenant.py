@@ -168,6 +168,16 @@ def test_under_a_limit_that_they_share_tenants_take_turns(worker: Worker, slots:
     assert len(taken) == 5
 
 
+@pytest.mark.parametrize("limits", [(), ("one",)])
+def test_a_claim_that_was_rolled_back_moves_no_place(worker: Worker, limits: tuple[str, ...]) -> None:
+    set_limits(worker.conn, one=1)
+    enqueue(worker.conn, *[of_tenant(t, *limits) for t in "aabb"])
+    with worker.conn.transaction(force_rollback=True):
+        first = tenants(worker.conn, worker.claim(1))
+    assert len(first) == 1
+    assert counted(worker, 4, 1) == {"a": 2, "b": 2}
+
+
 def test_weights_hold_under_a_shared_limit(worker: Worker) -> None:
     set_limits(worker.conn, one=1)
     set_weights(worker.conn, a=3)

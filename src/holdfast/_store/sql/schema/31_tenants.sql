@@ -3,7 +3,7 @@
 --
 -- Nothing is stored for it but the weights. A claim goes through the tenants in the order of the index, one look-up for each, from where the
 -- last claim of its session ended. That place is a setting of the session: '2 acme' after the second job of acme in this round, '* acme' after
--- its last. A session without it begins at a tenant at random, so that workers which start together are not all at the same place.
+-- its last; it is empty again after a claim that was rolled back. A session without it begins at a tenant at random, so that workers which start together are not all at the same place.
 
 -- Tenants whose weight is not 1.
 CREATE TABLE holdfast.tenant (
@@ -213,6 +213,6 @@ BEGIN
                         LEFT JOIN LATERAL (SELECT holdfast.turn_setting(j.queue, j.kind, j.priority) AS setting WHERE j.tenant IS NOT NULL) AS s ON true
                         LEFT JOIN LATERAL (SELECT current_setting(s.setting, true) AS now_at) AS c ON true
                         LEFT JOIN LATERAL (SELECT substr(c.now_at, strpos(c.now_at, ' ') + 1) COLLATE "C" AS at,
-                            CASE WHEN left(c.now_at, 1) <> '*' THEN split_part(c.now_at, ' ', 1)::integer END AS had WHERE c.now_at <> '') AS a ON true
+                            CASE WHEN left(c.now_at, 1) <> '*' THEN nullif(split_part(c.now_at, ' ', 1), '')::integer END AS had) AS a ON true
                         LEFT JOIN holdfast.tenant w ON w.name = j.tenant) AS t) AS r);
 END $$;
