@@ -159,6 +159,33 @@ def test_a_limit_that_was_zero(worker: Worker) -> None:
     assert len(worker.claim()) == 1
 
 
+def test_a_limit_that_is_raised_while_a_claim_takes_the_promoted_job(worker: Worker, connect: Connect) -> None:
+    """The claim counted by the old limit, and what looks meanwhile sees a promoted job."""
+    conn, mender = worker.conn, connect()
+
+    def play(*, waits: bool) -> bool:
+        set_limits(conn, one=1)
+        run_sync(conn, enqueue_jobs([limited("one") for _ in range(4)]))
+        other = Worker(connect())
+        other.conn.execute("BEGIN")
+        assert len(other.claim()) == 1
+        set_limits(conn, one=3)
+        with background(lambda: mend(mender, "one")) as mended:
+            if waits:
+                await_waiting(conn, mender.info.backend_pid)
+            else:
+                mended.result()
+            other.conn.execute("COMMIT")
+        return len(worker.claim()) == 2
+
+    # Long enough to be seen to wait.
+    conn.execute("ALTER FUNCTION holdfast.mend_limits SET lock_timeout = '20s'")
+    assert play(waits=True)
+    conn.execute("DELETE FROM holdfast.job")
+    open_trap(conn, "mend_limits", ("IF name IS NULL THEN", "IF true THEN"))
+    assert not play(waits=False)
+
+
 def test_a_limit_below_what_runs(worker: Worker) -> None:
     enqueue(worker.conn, *[limited("five") for _ in range(9)])
     claimed = worker.claim()

@@ -474,12 +474,12 @@ END $$;
 
 -- Finds keys that have room and parked jobs, and lanes without a promoted one: there are none unless a limit was raised, or a job left its
 -- lane while the next was locked. It looks at `most` keys behind `since`, of one limit or of all, without the lock of a key, and looks
--- again with it before it promotes. Returns the key after which to continue, null when it was the last, and how many were mended.
+-- again with it before it promotes; of one limit, after it was changed, it waits for the lock. Returns the key after which to continue, null when it was the last, and how many were mended.
 -- Called by limit.sql mend_limits.
 CREATE FUNCTION holdfast.mend_limits(since text, name text, most integer, OUT until text, OUT mended integer)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-    SET plan_cache_mode = force_generic_plan AS $$
+    SET plan_cache_mode = force_generic_plan SET lock_timeout = '300ms' AS $$
 DECLARE
     -- Byte by byte, nothing lies between a key and that key with the smallest character behind it.
     key text COLLATE "C" := coalesce(since || chr(1), name, '');
@@ -493,11 +493,20 @@ BEGIN
         WHERE j.limit_key >= CASE WHEN n = 1 THEN key ELSE key || chr(1) END AND j.status = 'blocked' AND (last IS NULL OR j.limit_key < last) ORDER BY j.limit_key LIMIT 1;
         until := key;
         EXIT WHEN key IS NULL;
-        SELECT * INTO room FROM holdfast.limit_rooms(ARRAY[key]);
-        CONTINUE WHEN room.places[1] <= 0;
-        SELECT * INTO found FROM holdfast.lock_limit_heads(ARRAY[key], '{}');
-        CONTINUE WHEN found.heads = '{}';
-        CONTINUE WHEN NOT pg_try_advisory_xact_lock(hashtext('holdfast.limit'), hashtext(key));
+        IF name IS NULL THEN
+            SELECT * INTO room FROM holdfast.limit_rooms(ARRAY[key]);
+            CONTINUE WHEN room.places[1] <= 0;
+            SELECT * INTO found FROM holdfast.lock_limit_heads(ARRAY[key], '{}');
+            CONTINUE WHEN found.heads = '{}';
+            CONTINUE WHEN NOT pg_try_advisory_xact_lock(hashtext('holdfast.limit'), hashtext(key));
+        ELSE
+            -- A claim that has the key now may have counted by the limit before, and take the promoted job.
+            BEGIN
+                PERFORM pg_advisory_xact_lock(hashtext('holdfast.limit'), hashtext(key));
+            EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
+                CONTINUE;
+            END;
+        END IF;
         SELECT * INTO found FROM holdfast.lock_limit_heads(ARRAY[key], '{}');
         SELECT * INTO room FROM holdfast.limit_rooms(ARRAY[key]);
         IF found.heads <> '{}' AND room.places[1] > 0 THEN
