@@ -6,20 +6,22 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
-from holdfast import Event, Holdfast, Job, Limit
+from holdfast import Databases, Event, Holdfast, Job, Limit
 from holdfast._app.app import application_of
 from holdfast._drivers import run_sync
 from holdfast._engine.once import run_tick
 from holdfast._store.event import publish_events
 from holdfast._store.limit import list_limits
+from tests.kit.databases import clone
 from tests.kit.fleet import MS, fast
+from tests.kit.ledger import Ledger
 from tests.kit.limits import mend
 from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from holdfast._store.limit import LimitLine
-    from tests.kit.ledger import Ledger
     from tests.kit.workers import Connect
+    from tools.postgres import Server
 
 
 def lines(connect: Connect) -> dict[str, LimitLine]:
@@ -133,6 +135,24 @@ async def test_a_worker_whose_code_allows_more_lets_jobs_go_on(database: str, le
             assert lines(connect)["act"].concurrency == 3
             release.set()
             await until(lambda: ledger.completed() == 4)
+
+
+async def test_a_limit_holds_in_each_of_several_databases(server: Server, template: str) -> None:
+    with clone(server, template) as first, clone(server, template) as second, Ledger(first) as eu, Ledger(second) as us:
+        ledgers = [eu, us]
+        app = Holdfast(Databases({"eu": first, "us": second}))
+        release = asyncio.Event()
+
+        @app.job("act", limits=[Limit(concurrency=1)])
+        async def act(job: Job[None]) -> None:
+            await release.wait()
+
+        for ledger in ledgers:
+            ledger.enqueue(*[act.new() for _ in range(3)])
+        async with app.worker():
+            await until(lambda: [ledger.statuses() for ledger in ledgers] == [{"processing": 1, "blocked": 2}] * 2)
+            release.set()
+            await until(lambda: [ledger.completed() for ledger in ledgers] == [3, 3])
 
 
 async def test_an_application_without_limits_declares_none(app: Holdfast, ledger: Ledger, connect: Connect) -> None:
