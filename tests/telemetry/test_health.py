@@ -173,6 +173,9 @@ async def test_the_fleet_is_measured_by_its_database(
         worker(ledger, beat="5 minutes")
         await until(lambda: ledger.value("SELECT reaped_at FROM holdfast.worker WHERE name <> 'w'"))
         await until(lambda: ledger.value("SELECT count(*) FROM holdfast.subscription") == 1)
+        ledger.do("INSERT INTO holdfast.limit_rule (name, concurrency) VALUES ('partner', 0)")
+        ledger.do("SELECT holdfast.enqueue('elsewhere', queue => 'partners', limits => '{partner:a}')")
+        ledger.do("UPDATE holdfast.job SET status = 'blocked', limit_key = 'partner:a' WHERE limits IS NOT NULL")
         await gauges.look({"": desk})
         answer = exposition(registry, "text/plain")
     assert answer.headers["content-type"].startswith("text/plain; version=")
@@ -188,6 +191,9 @@ async def test_the_fleet_is_measured_by_its_database(
     assert value("holdfast_queue_ended", queue="fast", outcome="completed") == 2
     assert value("holdfast_queue_ended", queue="fast", outcome="failed") == 0
     assert (value("holdfast_queue_latency_seconds", queue="fast", quantile="p99") or 0) > 0
+    assert value("holdfast_limit_running", limit="partner") == 0
+    assert value("holdfast_limit_waiting", limit="partner") == 1
+    assert (value("holdfast_limit_oldest_waiting_age_seconds", limit="partner") or 0) > 0
     assert value("holdfast_subscription_lag", subscription="heard") == 0
     assert value("holdfast_subscription_parked", subscription="heard") == 0
 

@@ -1,4 +1,4 @@
-"""The metrics of the fleet, read from its databases: queues, workers, subscriptions."""
+"""The metrics of the fleet, read from its databases: queues, workers, limits, subscriptions."""
 
 from __future__ import annotations
 
@@ -100,6 +100,10 @@ async def _measured(service: Service) -> Values:
         _queue(found, queue)
     for kind in overview.unserved:
         found[it.KIND_UNSERVED][kind.queue, kind.kind] = kind.due
+    for limit in (await service.limits()).limits:
+        found[it.LIMIT_RUNNING][limit.name,] = limit.running
+        found[it.LIMIT_WAITING][limit.name,] = limit.waiting
+        found[it.LIMIT_OLDEST][limit.name,] = limit.oldest_seconds or 0.0
     for line in subscriptions.subscriptions:
         found[it.SUBSCRIPTION_LAG][line.name,] = line.lag_events
         found[it.SUBSCRIPTION_AGE][line.name,] = line.lag_seconds
