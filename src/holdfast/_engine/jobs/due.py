@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # the next whole one looks below the floors, and learns which windows are free.
 WHOLE_EVERY = 0.025
 LEAST_PLAIN = 4
-LONGEST_PLAIN = 0.25
+LONGEST_PLAIN = 0.1
 
 
 class DueJobs:
