@@ -50,6 +50,7 @@ ELSEWHERE = {
     "_engine/jobs/dispatch.py": "attempts: how one ends is its outcome",
     "_engine/jobs/executor.py": _BRIEF,
     "_engine/jobs/journal.py": "the record of one step, which its attempt awaits before it ends",
+    "_engine/jobs/suspension.py": "waits until the tasks of one handler are idle, and ends with its attempt",
     "_engine/jobs/recorder.py": "writes the steps that wait; if it is ended, their attempts record them one by one",
     "_engine/jobs/threads.py": "attempts: the same",
     "_engine/jobs/child.py": "in a process of handlers: ends it with its worker",
