@@ -142,14 +142,14 @@ describe("how far a search looked", () => {
 
   it("is told while it looks, and it can be stopped", () => {
     const { body, stop, press } = line({});
-    expect(body.textContent).toContain("Looked at 10,000 jobs, nothing yet…");
+    expect(body.textContent).toContain("Searched 10,000 jobs, nothing yet…");
     press();
     expect(stop).toHaveBeenCalledOnce();
   });
 
   it("is told when it has stopped, and it can go on", () => {
     const { body, look, press } = line({ looking: false, stopped: true });
-    expect(body.textContent).toContain("Stopped. Looked at 10,000 jobs.");
+    expect(body.textContent).toContain("Stopped. Searched 10,000 jobs.");
     press();
     expect(look).toHaveBeenCalledOnce();
   });

@@ -27,7 +27,7 @@ PHONE = {"width": 360, "height": 740}
 DIALOGS = {
     "job action": ("jobs?kind=mail.send", "Cancel…"),
     "edit queue": ("queues", "Edit mail"),
-    "drain queue": ("queues", "Drain mail"),
+    "drain queue": ("queues", "Cancel the waiting jobs of mail"),
     "edit limit": ("limits", "Edit mail-server"),
     "change retention": ("archive", "Change run"),
     "replay": ("relays", "Replay ledger"),

@@ -37,14 +37,14 @@ async def test_a_paused_queue_waits_until_it_is_resumed(visit: Visiting, live: L
 async def test_a_queue_is_drained_after_it_was_shown_what_that_means(visit: Visiting, live: Live) -> None:
     ids = live.wait(*(shop.add_points.new(shop.Points(f"drained-{number}", 1)) for number in range(3)))
     at = await visit(path="queues")
-    await at.button("Drain loyalty").click()
+    await at.button("Cancel the waiting jobs of loyalty").click()
     await expect(at.dialog).to_contain_text("3 jobs to cancel")
     await expect(at.dialog.get_by_role("table").locator("tbody tr")).to_have_count(3)
     assert set(live.statuses(ids)) == {"pending"}
     await at.button("Cancel 3 jobs").click()
     await at.wait_for_message("Cancelled 3 jobs of loyalty.")
     assert set(live.statuses(ids)) == {"cancelled"}
-    await at.button("Drain ledger").click()
+    await at.button("Cancel the waiting jobs of ledger").click()
     await expect(at.dialog).to_contain_text("There is nothing to cancel.")
     await expect(at.button("Cancel 0 jobs")).to_have_attribute("aria-disabled", "true")
 
@@ -54,7 +54,7 @@ async def test_concurrency_is_set_while_the_worker_runs(visit: Visiting, live: L
     try:
         await at.button("Edit reports").click()
         await at.dialog.get_by_label("Concurrency of each worker").fill("1")
-        await at.dialog.get_by_label("Jobs per second").fill("500")
+        await at.dialog.get_by_label("Per second and worker").fill("500")
         await at.dialog.get_by_role("button", name="Save").click()
         await at.wait_for_message("reports: workers follow with their next heartbeat")
         await expect(at.row("reports", table="Queues")).to_contain_text("1 at once, 500/s")
@@ -66,7 +66,7 @@ async def test_concurrency_is_set_while_the_worker_runs(visit: Visiting, live: L
         assert sorted(live.statuses(ids)) == ["pending", "pending", "processing"]
         await at.button("Edit reports").click()
         await at.dialog.get_by_label("Concurrency of each worker").fill("")
-        await at.dialog.get_by_label("Jobs per second").fill("")
+        await at.dialog.get_by_label("Per second and worker").fill("")
         await at.dialog.get_by_role("button", name="Save").click()
         await expect(at.row("reports", table="Queues")).not_to_contain_text("at once")
         live.until_all(ids, "processing")

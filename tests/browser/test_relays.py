@@ -33,7 +33,7 @@ async def test_a_paused_subscription_falls_behind_and_catches_up(visit: Visiting
         await at.button("Resume ledger").click()
     await at.wait_for_message("ledger: goes on")
     live.until_ended("ledger", before + 3)
-    await expect(ledger).to_contain_text("flowing")
+    await expect(ledger).to_contain_text("reading")
 
 
 async def test_a_replay_hands_over_again_what_was_published(visit: Visiting, live: Live) -> None:

@@ -80,7 +80,7 @@ function Groups({ value, onRedrive }: { value: DeadLetters; onRedrive: (group: D
         ))}
       </ul>
       <p class="note">
-        Looked at {many(looked.jobs, "dead letter")}
+        Searched {many(looked.jobs, "dead letter")}
         {looked.back_to && `, back to ${absolute(looked.back_to)}`}
         {looked.complete ? "." : ". Older ones are not counted here: choose times before then to see them."}
       </p>

@@ -106,9 +106,11 @@ function StoppedKey({ story, onDone }: { story: JobStory; onDone: () => void }) 
   if (key === null) return null;
   return (
     <p class="problem tone-bad">
-      The order key <code>{key}</code> is stopped
-      {key_stop !== null && ` by this job; ${many(key_stop, "job")} wait`}. Retry{" "}
-      {key_stop === null ? "the dead letter" : "it"}, or go on without it.{" "}
+      <span>
+        The order key <code>{key}</code> is stopped
+        {key_stop !== null && ` by this job; ${many(key_stop, "job")} wait`}. Retry{" "}
+        {key_stop === null ? "the dead letter" : "it"}, or go on without it.
+      </span>
       <ActButton
         small
         icon="play"

@@ -50,10 +50,10 @@ export function QueuesPage() {
           small
           look="danger"
           icon="drain"
-          label={`Drain ${queue.name}`}
+          label={`Cancel the waiting jobs of ${queue.name}`}
           onClick={() => setDrained(queue.name)}
         >
-          Drain…
+          Cancel waiting jobs…
         </ActButton>
       </div>
     ),

@@ -167,7 +167,7 @@ function State({ line }: { line: SubscriptionLine }) {
     );
   return (
     <Badge tone="ok" icon="completed">
-      flowing
+      reading
     </Badge>
   );
 }

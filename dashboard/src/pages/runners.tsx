@@ -27,7 +27,7 @@ export function RunnersPage() {
     { name: "State", cell: (runner) => <State runner={runner} /> },
     { name: "Next", cell: (runner) => <Next runner={runner} /> },
     { name: "Last run", cell: (runner) => <Last runner={runner} /> },
-    { name: "Did", wide: true, cell: (runner) => <Counts run={runner.last} /> },
+    { name: "Counts", wide: true, cell: (runner) => <Counts run={runner.last} /> },
     {
       name: "Actions",
       mute: true,

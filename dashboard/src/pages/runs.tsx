@@ -21,7 +21,7 @@ const COLUMNS: Column<RunLine>[] = [
     end: true,
     cell: (run) => (run.finished_at ? duration(between(run.started_at, run.finished_at)) : "–"),
   },
-  { name: "Did", wide: true, cell: (run) => <Counts run={run} /> },
+  { name: "Counts", wide: true, cell: (run) => <Counts run={run} /> },
   { name: "Worker", end: true, cell: (run) => (run.worker ? `#${run.worker}` : "–") },
 ];
 

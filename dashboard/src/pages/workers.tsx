@@ -38,11 +38,11 @@ const COLUMNS: Column<WorkerLine>[] = [
     ),
   },
   { name: "State", cell: (worker) => <State worker={worker} /> },
-  { name: "Heard of", cell: (worker) => <Time at={worker.heartbeat_at} /> },
+  { name: "Last heartbeat", cell: (worker) => <Time at={worker.heartbeat_at} /> },
   { name: "Started", cell: (worker) => <Time at={worker.started_at} /> },
-  { name: "Reaped", cell: (worker) => <Time at={worker.reaped_at} none="never" /> },
+  { name: "Last reaped", cell: (worker) => <Time at={worker.reaped_at} none="never" /> },
   { name: "Serves", wide: true, cell: (worker) => <Serves worker={worker} /> },
-  { name: "Did", cell: (worker) => <Counters counters={worker.counters} /> },
+  { name: "Totals", cell: (worker) => <Counters counters={worker.counters} /> },
 ];
 
 export function WorkersPage() {

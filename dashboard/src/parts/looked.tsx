@@ -15,15 +15,15 @@ interface Props {
 
 /** How far a search has looked, and how to look further, stop, or try again. */
 export function LookedLine({ found, nouns, look, stop }: Props) {
-  const so = `Looked at ${count(found.looked)} ${nouns}${since(found.backTo)}`;
+  const so = `Searched ${count(found.looked)} ${nouns}${since(found.backTo)}`;
   if (found.error) return <Problem text={`${so}, then: ${found.error.message}`} retry={look} />;
   return (
     <div class="looked" role="status" aria-busy={found.looking}>
       {found.looking ? (
         <>
-          <progress aria-label="Looking" />
+          <progress aria-label="Searching" />
           <p>
-            {found.looked === 0 ? "Looking…" : `${so}${found.lines.length === 0 ? ", nothing yet" : ""}…`}
+            {found.looked === 0 ? "Searching…" : `${so}${found.lines.length === 0 ? ", nothing yet" : ""}…`}
           </p>
           <Button small icon="cancel" onClick={stop}>
             Stop

@@ -26,7 +26,7 @@ export function Preview({ result, verb }: { result: JobActionResult; verb: strin
             {result.capped && ". There may be more: this is the most that is done at a time"}.
           </>
         )}{" "}
-        <span class="muted">Looked at {many(result.looked.jobs, "job")}.</span>
+        <span class="muted">Searched {many(result.looked.jobs, "job")}.</span>
       </p>
       {result.refused.length > 0 && (
         <Refused jobs={result.refused} says={`${many(result.refused.length, "job")} will be left alone`} />

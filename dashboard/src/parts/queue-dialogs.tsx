@@ -52,7 +52,7 @@ export function EditQueue({ queue, onDone, onClose }: EditProps) {
           hint={OWN}
         />
         <Field
-          label="Jobs per second"
+          label="Per second and worker"
           type="number"
           min={0.001}
           max={1_000_000}
@@ -88,8 +88,8 @@ export function DrainDialog({ queue, onDone, onClose }: DrainProps) {
   };
   return (
     <Confirm
-      title={`Drain ${queue}`}
-      verb={preview.value ? `Cancel ${many(matched, "job")}` : "Drain"}
+      title={`Cancel the waiting jobs of ${queue}`}
+      verb={preview.value ? `Cancel ${many(matched, "job")}` : "Cancel"}
       icon="drain"
       danger
       why={

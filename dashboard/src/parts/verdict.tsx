@@ -60,7 +60,7 @@ function ProblemLine({ problem }: { problem: Problem }) {
           <b class="severity">{severity}</b> {text}
         </p>
         <p class="advice">
-          Since <Time at={since} />. {advice} {command && <code>{command}</code>}{" "}
+          Began <Time at={since} />. {advice} {command && <code>{command}</code>}{" "}
           <a href={to(path, query)}>{nameOf(path)}</a>
         </p>
       </div>

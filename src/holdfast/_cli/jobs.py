@@ -154,7 +154,7 @@ async def _list(databases: Sequence[Database], arguments: argparse.Namespace) ->
 
 def _looked(looked: Looked) -> str:
     newest = counted(looked.jobs, "job")
-    return f"Looked at the newest {newest} alone, back to {table.text(looked.back_to)}: say more of them."
+    return f"Searched only the newest {newest}, back to {table.text(looked.back_to)}: narrow the search."
 
 
 def _line(job: JobLine, id_: str) -> tuple[object, ...]:

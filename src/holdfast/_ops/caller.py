@@ -77,7 +77,7 @@ class Limited(RequestRefused):
     """Too many failures or concurrent requests. `seconds`: when to retry."""
 
     def __init__(
-        self, seconds: float, code: str = "too_many_failures", message: str = "Too many tries failed."
+        self, seconds: float, code: str = "too_many_failures", message: str = "Too many failed sign-ins."
     ) -> None:
         self.seconds = max(1, math.ceil(seconds))
         super().__init__(429, code, f"{message} Try again in {self.seconds} s.", retry_after=self.seconds)

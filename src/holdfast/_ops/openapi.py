@@ -36,7 +36,7 @@ _WHY = {
     414: "The address is too long",
     415: "The body is not plain JSON",
     422: "A parameter or a field is wrong",
-    429: "This address failed too often to say who it is",
+    429: "Too many failed sign-ins, or too many requests at once: try again after the seconds of `Retry-After`",
     503: "The database or the object store is out of reach, slow or busy, or this process stops",
 }
 

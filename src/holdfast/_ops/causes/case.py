@@ -92,8 +92,8 @@ def page(path: str, **query: str) -> str:
 
 
 def wait(number: int, what: str) -> str:
-    """Return how many wait: `1 event waits`, `2 events wait`."""
-    return f"{counted(number, what)} {'waits' if number == 1 else 'wait'}"
+    """Return how many wait: `no event waits`, `1 event waits`, `2 events wait`."""
+    return f"{counted(number, what) if number else f'no {what}'} {'wait' if number > 1 else 'waits'}"
 
 
 def be(number: int, what: str, state: str) -> str:
