@@ -40,6 +40,20 @@ def value(registry: CollectorRegistry, name: str, **labels: str) -> float:
     return registry.get_sample_value(name, {"worker": "w", **labels}) or 0.0
 
 
+async def test_counters_of_failures_begin_at_0(app: Holdfast, ledger: Ledger, registry: CollectorRegistry) -> None:
+    """Before the first failure: an alert on an increase would miss one that was born at 1."""
+    instrument(app, registry=registry)
+
+    @app.job("mail.send")
+    async def send(job: Job[Any]) -> None: ...
+
+    async with app.worker(id="w", **QUICK):
+        for name in ("holdfast_dead_letter_total", "holdfast_retried_total"):
+            assert registry.get_sample_value(name, {"worker": "w", "kind": "mail.send"}) == 0
+        failed = {"worker": "w", "runner": "maintenance", "outcome": "failed"}
+        assert registry.get_sample_value("holdfast_ticks_total", failed) == 0
+
+
 async def test_every_way_to_end_is_counted(app: Holdfast, ledger: Ledger, registry: CollectorRegistry) -> None:
     instrument(app, registry=registry)
     ways: dict[str, BaseException] = {

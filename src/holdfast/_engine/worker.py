@@ -160,8 +160,9 @@ class Worker:
                 await self._stop(0.0)
                 raise
             self._stack = stack.pop_all()
-        self._transitions.tell("worker_started")
         queues, kinds = ",".join(self._dispatcher.slots.queues), self._application.kinds
+        runners = self._application.selected if self._has_background else ()
+        self._transitions.tell("worker_started", kinds=tuple(kinds), runners=tuple(runners))
         if self._has_background:
             for problem in left_out(self._application.settings, self._application.runner_names):
                 log.warning("%s", problem, extra={"worker": self.id})

@@ -98,6 +98,8 @@ async def _measured(service: Service) -> Values:
         found[it.FLEET_CENSUS_AGE][()] = max(0.0, (overview.at - overview.counted_at).total_seconds())
     for queue in overview.queues:
         _queue(found, queue)
+    for problem in overview.problems:
+        found[it.PROBLEM][problem.code, problem.severity, problem.title] = 1.0
     for kind in overview.unserved:
         found[it.KIND_UNSERVED][kind.queue, kind.kind] = kind.due
     for limit in (await service.limits()).limits:

@@ -132,6 +132,9 @@ QUEUE_PAUSED = _gauge("queue.paused", "", "1 when a person has paused the queue,
 QUEUE_ENDED = _gauge("queue.ended", "{job}", "Jobs that ended within the last five minutes.", "queue", "outcome")
 QUEUE_LATENCY = _gauge("queue.latency", "s", "From due to ended, within the last five minutes.", "queue", "quantile")
 KIND_UNSERVED = _gauge("kind.unserved", "{job}", "Due jobs of a kind that no live worker takes.", "queue", "kind")
+PROBLEM = _gauge(
+    "problem", "", "1 for each cause of what is wrong, as `holdfast status` names it.", "code", "severity", "title"
+)
 LIMIT_RUNNING = _gauge("limit.running", "{job}", "Jobs that run under a limit, over all its keys.", "limit")
 LIMIT_WAITING = _gauge("limit.waiting", "{job}", "Jobs that wait for it, at most 10,000 counted.", "limit")
 LIMIT_OLDEST = _gauge("limit.oldest_waiting.age", "s", "How long the oldest of them has been due.", "limit")
@@ -142,7 +145,8 @@ SUBSCRIPTION_PARKED = _gauge("subscription.parked", "{event}", "Events that were
 FLEET = (
     FLEET_UP, FLEET_WORKERS, FLEET_SILENT, FLEET_REAPER_AGE, FLEET_CENSUS_AGE, QUEUE_PENDING, QUEUE_DUE,
     QUEUE_PROCESSING, QUEUE_STUCK, QUEUE_BLOCKED, QUEUE_OLDEST, QUEUE_PAUSED, QUEUE_ENDED, QUEUE_LATENCY,
-    KIND_UNSERVED, LIMIT_RUNNING, LIMIT_WAITING, LIMIT_OLDEST, SUBSCRIPTION_LAG, SUBSCRIPTION_AGE, SUBSCRIPTION_PARKED,
+    KIND_UNSERVED, PROBLEM, LIMIT_RUNNING, LIMIT_WAITING, LIMIT_OLDEST, SUBSCRIPTION_LAG, SUBSCRIPTION_AGE,
+    SUBSCRIPTION_PARKED,
 )  # fmt: skip
 
 INSTRUMENTS = PROCESS + FLEET

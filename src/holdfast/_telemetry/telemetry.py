@@ -91,8 +91,16 @@ class Telemetry(Observer):
             # A one-shot pass beside a worker counts as a second worker of the same name.
             self._running[transition.worker] += change
             self.series.set(it.WORKER_UP, {(transition.worker,): float(self._running[transition.worker] > 0)})
+            self._begin(transition.worker, **transition.details)
         elif (served := _SERVED.get(transition.name)) is not None:
             self.series.set(it.DATABASE_SERVED, {(transition.worker, transition.details["database"]): served})
+
+    def _begin(self, worker: str, *, kinds: Sequence[str] = (), runners: Sequence[str] = ()) -> None:
+        """Let the counters of failures begin at 0: Prometheus takes the first value that it sees for no increase."""
+        for instrument in (it.RETRIED, it.DEAD_LETTER):
+            self.series.add(instrument, {(worker, kind): 0 for kind in kinds})
+        outcomes = ((runner, outcome) for runner in runners for outcome in ("failed", "lost"))
+        self.series.add(it.TICKS, {(worker, *ended): 0 for ended in outcomes})
 
     def enqueued(self, worker: str, jobs: Sequence[EnqueuedJob], cause: Cause) -> None:  # noqa: ARG002 - as every observer
         """Count jobs that this process enqueued."""
