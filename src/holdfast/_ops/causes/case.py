@@ -97,6 +97,6 @@ def wait(number: int, what: str) -> str:
 
 
 def be(number: int, what: str, state: str) -> str:
-    """Return how many are something: `1 job is due`; `2 jobs of mail are due`, of `job of mail`."""
+    """Return how many are something: `no job is due`; `2 jobs of mail are due`, of `job of mail`."""
     one, of, name = what.partition(" of ")
-    return f"{counted(number, one)}{of}{name} {'is' if number == 1 else 'are'} {state}"
+    return f"{counted(number, one) if number else f'no {one}'}{of}{name} {'are' if number > 1 else 'is'} {state}"
