@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
+import sys
 import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -10,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from holdfast import Holdfast, HoldfastError
 from holdfast._engine.keeper import LONGEST_PAUSE, SHORTEST_PAUSE, backoff
 from holdfast._engine.supervisor import cause
 from tests.cli.shop import GATE
-from tests.kit.commands import PATIENCE, Running, holdfast
+from tests.kit.commands import PATIENCE, Running, environment, holdfast
+from tests.kit.waiting import until_true
 from tests.kit.workers import enqueue, job
 
 if TYPE_CHECKING:
@@ -246,6 +250,117 @@ def test_processes_are_restarted_and_stopped_together(database: str, shop: Path,
     assert sorted(endings(conn), key=str) == [None, "stopped", "stopped"]
     enqueue(conn, job("quick"))
     assert statuses(conn) == {"pending": 1}
+
+
+def running(conn: psycopg.Connection[Any]) -> int:
+    return statuses(conn).get("processing", 0)
+
+
+def test_so_many_handlers_at_once(database: str, shop: Path, connect: Connect, conn: psycopg.Connection[Any]) -> None:
+    """`--concurrency` bounds all queues together, and `--queues` each of them."""
+    enqueue(conn, *(job("gated", queue=queue) for queue in ("default", "other") for _ in range(20)))
+    options = ("--concurrency", "5", "--queues", "default=3,other=4")
+    with gate(connect), Running("worker", "shop:app", *options, database=database, cwd=shop) as worker:
+        worker.wait_for_line("gated", 5)
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = %s AND NOT granted"
+        until_true(lambda: conn.execute(waiting.encode(), [GATE]).fetchone() == (5,), PATIENCE)
+        assert worker.messages().count("gated") == 5
+
+
+def test_it_stops_after_so_many_jobs(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
+    """Failed attempts count, and what was claimed ahead is given back uncounted."""
+    enqueue(conn, job("broken", max_attempts=1), *(job("quick") for _ in range(300)))
+    options = ("--max-jobs", "10", "--concurrency", "2")
+    with Running("worker", "shop:app", *options, database=database, cwd=shop) as worker:
+        assert worker.ended() == 0
+    ended = sum(statuses(conn).get(status, 0) for status in ("completed", "failed"))
+    assert 10 <= ended < 300
+    assert wasted(conn) == 0
+    assert endings(conn) == ["stopped"]
+
+
+def test_a_process_that_has_run_its_jobs_is_replaced(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, *(job("quick") for _ in range(10)))
+    options = ("--processes", "1", "--max-jobs", "10", "--queues", "default=1")
+    with Running("worker", "shop:app", *options, database=database, cwd=shop) as supervisor:
+        supervisor.wait_for_line("process ended: exit code 6")
+        supervisor.wait_for_line("worker started")
+        enqueue(conn, job("quick"))
+        supervisor.wait_for_line("quick")
+        supervisor.signal(signal.SIGTERM)
+        assert supervisor.ended() == 0
+    assert not any("died" in message for message in supervisor.messages())
+    assert statuses(conn) == {"completed": 11}
+
+
+SCRIPT = """
+import sys, os
+from holdfast import Holdfast, Job
+
+app = Holdfast()
+
+@app.job("cpu", executor="process")
+def cpu(job: Job[None]) -> int:
+    return os.getpid()
+
+@app.job("quick")
+async def quick(job: Job[None]) -> int:
+    return os.getpid()
+
+if __name__ == "__main__":
+    sys.exit(app.run_worker(id="script", concurrency=2, max_jobs=int(sys.argv[1])))
+"""
+
+
+@contextmanager
+def script(folder: Path, database: str, max_jobs: int, text: str = SCRIPT) -> Iterator[subprocess.Popen[str]]:
+    (folder / "script.py").write_text(text)
+    with subprocess.Popen(  # noqa: S603 - this interpreter
+        [sys.executable, "script.py", str(max_jobs)],
+        cwd=folder,
+        env=environment(database),
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_script_runs_a_worker_until_a_signal(database: str, tmp_path: Path, conn: psycopg.Connection[Any]) -> None:
+    """Its processes import the script too, and start no worker."""
+    enqueue(conn, job("cpu"), job("quick"))
+    with script(tmp_path, database, 1_000) as process:
+        until_true(lambda: statuses(conn) == {"completed": 2}, PATIENCE)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    assert conn.execute("SELECT name, stop_reason FROM holdfast.worker").fetchall() == [("script", "stopped")]
+    pids = dict(conn.execute("SELECT kind, result::text::int FROM holdfast.job_history").fetchall())
+    assert pids["quick"] == process.pid != pids["cpu"]
+
+
+def test_a_script_ends_after_so_many_jobs(database: str, tmp_path: Path, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, *(job("quick") for _ in range(3)))
+    with script(tmp_path, database, 3) as process:
+        assert process.wait(PATIENCE) == 0
+    assert statuses(conn) == {"completed": 3}
+
+
+def test_a_script_that_is_refused_fails_with_the_reason(database: str, tmp_path: Path) -> None:
+    elsewhere = conninfo_to_dict(database) | {"dbname": "nothing"}
+    with script(tmp_path, " ".join(f"{name}={value}" for name, value in elsewhere.items()), 3) as process:
+        _, said = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "DatabaseRefused: " in said
+
+
+async def test_a_worker_blocks_the_main_thread_only(database: str) -> None:
+    app = Holdfast(database)
+    with pytest.raises(HoldfastError, match="an event loop runs here: write `async with"):
+        app.run_worker()
+    with pytest.raises(HoldfastError, match="signals reach the main thread only"):
+        await asyncio.to_thread(app.run_worker)
 
 
 def test_a_process_that_ends_well_is_not_restarted(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast import _cli as cli
-from holdfast._cli.process import GRACE_SECONDS
+from holdfast._engine.process import GRACE_SECONDS
 from holdfast._model.settings import Settings
 from holdfast._model.settings_table import SETTINGS
 

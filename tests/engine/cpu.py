@@ -71,6 +71,11 @@ def again(job: Job[Any], how: str) -> int | Retry.again:
     return Retry.again(0)
 
 
+@app.job("cpu.time", executor="process", max_runtime=60)
+def time_left(job: Job[Any]) -> float:
+    return job.signal.seconds_left
+
+
 @dataclass
 class Odd:
     value: int

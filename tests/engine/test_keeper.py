@@ -74,10 +74,10 @@ ELSEWHERE = {
     "_cli/demo.py": "the customers of the demo's shop, who leave when it closes",
     "_cli/together.py": "the dashboard beside a worker, awaited when either ends",
     "_cli/reload.py": "waits for the end of one process of the application, and reports it",
-    "_cli/process.py": "guards the end of a process, and ends with it",
+    "_engine/process.py": "guards the end of a process, and ends with it",
     "_cli/tick.py": "the one tick of the process, awaited",
     "_cli/top.py": "ends with the terminal",
-    "_cli/worker.py": "the signals and the stop, awaited",
+    "_engine/foreground.py": "the signals and the stop, awaited",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pytest
 from holdfast import AbortReason, Holdfast, Item, Job, Lease, Retry
 from holdfast._drivers import run_sync
 from holdfast._store.worker import served_runtime
+from tests.engine import cpu
 from tests.kit.pace import PATIENT, ms
 from tests.kit.statement import RULES, Document
 from tests.kit.waiting import Stopwatch, until
@@ -135,3 +137,60 @@ async def test_workers_tell_how_long_a_job_may_run(app: Holdfast, ledger: Ledger
 
 
 async def nothing(job: Job[None]) -> None: ...
+
+
+@pytest.mark.parametrize("where", ["async", "thread", "batch"])
+async def test_a_handler_can_stop_before_its_limit(app: Holdfast, ledger: Ledger, where: str) -> None:
+    """The timeout of asyncio interrupts what waits; a thread looks. Neither is ended by the limit."""
+    told: list[float] = []
+
+    async def stop_in_time(job: Job[None]) -> str:
+        told.append(job.signal.seconds_left)
+        try:
+            async with asyncio.timeout(job.signal.seconds_left - 1.5):
+                await asyncio.sleep(60)
+        except TimeoutError:
+            assert 0 < job.signal.seconds_left <= 1.5
+            return "in time"
+        return "too late"
+
+    new: Any
+    if where == "async":
+        new = app.job("work", retry=ONCE, max_runtime=2)(stop_in_time).new
+    elif where == "thread":
+
+        @app.job("work", retry=ONCE, max_runtime=2)
+        def work(job: Job[None]) -> str:
+            told.append(job.signal.seconds_left)
+            while job.signal.seconds_left > 1.5:
+                job.signal.wait_in_thread(0.01)
+            return "in time"
+
+        new = work.new
+    else:
+
+        @app.batch("work", retry=ONCE, max_runtime=2)
+        async def works(items: list[Item[dict[str, int]]]) -> list[str]:
+            assert len({item.job.signal.deadline for item in items}) == 1
+            return [await stop_in_time(items[0].job)] * len(items)
+
+        new = lambda: works.new({})  # noqa: E731 - like the others
+    jobs = ledger.enqueue(new(), *([new()] if where == "batch" else []))
+    async with app.worker(**RARE):
+        await until(lambda: ledger.completed() == len(jobs))
+    assert [ledger.job(job).result for job in jobs] == ["in time"] * len(jobs)
+    assert 1.5 < told[0] <= 2
+
+
+async def test_a_process_knows_how_long_it_may_run(
+    database: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", database)
+    job = ledger.enqueue_one(cpu.time_left.new())
+    async with cpu.app.worker(queues={"default": 1}, **RARE):
+        await until(lambda: ledger.status(job) == "completed")
+    assert 50 < ledger.job(job).result <= 60
+
+
+def test_without_a_worker_there_is_no_limit() -> None:
+    assert Job(id=1, kind="k", state=None).signal.seconds_left == math.inf

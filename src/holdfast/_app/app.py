@@ -106,6 +106,7 @@ class Holdfast(Registry, Client):
         *,
         id: str | None = None,  # noqa: A002 - the usual name
         queues: Mapping[str, int] | None = None,
+        concurrency: int | None = None,
         kinds: Iterable[str] | None = None,
         middlewares: Sequence[Middleware] = (),
         poll_interval: Duration | None = None,
@@ -114,17 +115,62 @@ class Holdfast(Registry, Client):
     ) -> Worker:
         """Return a worker for this application: `async with app.worker(queues={"default": 10}): …`.
 
-        `id`: the worker's name. `queues`: concurrency by queue. Default: the settings'. `kinds`: the names of the only
-        kinds to run. Default: all that have a handler. `middlewares`: of this worker alone, inside those of the
-        application. Default: none. `poll_interval`: the longest pause when idle. Default: the settings'.
-        `next_job_delay`: by queue, the pause of a slot between two jobs. Default: none. Durations are in seconds or
-        timedeltas. `settings`: fields of `Settings`; they win over the environment.
+        `id`: the worker's name. `queues`: concurrency by queue. Default: the settings'. `concurrency`: the number of
+        handlers at once in all. Default: the sum of `queues`, or the settings'. `kinds`: the names of the only kinds
+        to run. Default: all that have a handler. `middlewares`: of this worker alone, inside those of the application.
+        Default: none.
+        `poll_interval`: the longest pause when idle. Default: the settings'. `next_job_delay`: by queue, the pause of a
+        slot between two jobs. Default: none. Durations are in seconds or timedeltas. `settings`: fields of `Settings`;
+        they win over the environment.
         """
-        part = _part(application_of(self, Settings.load(os.environ, **settings)), kinds, middlewares)
-        # A process that only enqueues does not import the engine, which is half of the package.
-        from holdfast._engine.worker import Worker
+        return worker_of(
+            self,
+            Settings.load(os.environ, **settings, **chosen(concurrency=concurrency)),
+            id=id,
+            queues=queues,
+            concurrency=concurrency,
+            kinds=kinds,
+            middlewares=middlewares,
+            poll_interval=poll_interval,
+            next_job_delay=next_job_delay,
+        )
 
-        return Worker(part, id=id, queues=queues, poll_interval=poll_interval, next_job_delay=next_job_delay)
+    def run_worker(  # noqa: PLR0913 - one keyword per option
+        self,
+        *,
+        id: str | None = None,  # noqa: A002 - the usual name
+        queues: Mapping[str, int] | None = None,
+        concurrency: int | None = None,
+        kinds: Iterable[str] | None = None,
+        middlewares: Sequence[Middleware] = (),
+        poll_interval: Duration | None = None,
+        next_job_delay: Mapping[str, Duration] | None = None,
+        max_jobs: int | None = None,
+        **settings: Any,
+    ) -> int:
+        """Run a worker in this process until SIGINT or SIGTERM stops it: `sys.exit(app.run_worker())` in a script.
+
+        It blocks, and stops as `holdfast worker` does; it returns the same exit status, and changes no logging. Call it
+        in the main thread, under `if __name__ == "__main__":`. `max_jobs`: stop gently after this number of jobs.
+        Default: never. See `worker` for the other arguments.
+        """
+        loaded = Settings.load(os.environ, **settings, **chosen(concurrency=concurrency))
+        from holdfast._engine.foreground import run_in_foreground
+
+        make = partial(
+            worker_of,
+            self,
+            loaded,
+            id=id,
+            queues=queues,
+            concurrency=concurrency,
+            kinds=kinds,
+            middlewares=middlewares,
+            poll_interval=poll_interval,
+            next_job_delay=next_job_delay,
+            max_jobs=max_jobs,
+        )
+        return run_in_foreground(make, loaded)
 
     @asynccontextmanager
     async def embedded_worker(  # noqa: PLR0913 - one keyword per option
@@ -134,6 +180,7 @@ class Holdfast(Registry, Client):
         *,
         id: str | None = None,  # noqa: A002 - the usual name
         queues: Mapping[str, int] | None = None,
+        concurrency: int | None = None,
         kinds: Iterable[str] | None = None,
         middlewares: Sequence[Middleware] = (),
         poll_interval: Duration | None = None,
@@ -146,17 +193,20 @@ class Holdfast(Registry, Client):
         the database does not respond, the web process starts after 1.5 seconds and the worker keeps trying to connect.
         See `worker` for the arguments.
         """
-        loaded = Settings.load(os.environ, **settings)
+        loaded = Settings.load(os.environ, **settings, **chosen(concurrency=concurrency))
         if not loaded.worker_enabled:
             yield
             return
         from holdfast._engine.served import START_SECONDS
-        from holdfast._engine.worker import Worker
 
-        async with Worker(
-            _part(application_of(self, loaded), kinds, middlewares),
+        async with worker_of(
+            self,
+            loaded,
             id=id,
             queues=queues,
+            concurrency=concurrency,
+            kinds=kinds,
+            middlewares=middlewares,
             poll_interval=poll_interval,
             next_job_delay=next_job_delay,
             patience=START_SECONDS,
@@ -247,6 +297,27 @@ def application_of(app: Holdfast, settings: Settings, *, url: str | None = None)
         archive=app.archive_runners(settings),
         archive_names=app.archive_names(settings),
     )
+
+
+def worker_of(
+    app: Holdfast,
+    settings: Settings,
+    *,
+    kinds: Iterable[str] | None = None,
+    middlewares: Sequence[Middleware] = (),
+    **options: Any,
+) -> Worker:
+    """Return a worker for an application. `options`: of `Worker`."""
+    part = _part(application_of(app, settings), kinds, middlewares)
+    # A process that only enqueues does not import the engine, which is half of the package.
+    from holdfast._engine.worker import Worker
+
+    return Worker(part, **options)
+
+
+def chosen(**options: Any) -> dict[str, Any]:
+    """Return the options that are not None."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _part(application: Application, kinds: Iterable[str] | None, middlewares: Sequence[Middleware]) -> Application:

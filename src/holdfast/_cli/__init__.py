@@ -19,7 +19,7 @@ A `run` that returns a number means that status.
 # progress.py    shows how far a command is
 # bucket.py      finds the bucket of the archive and the files in it
 # typescript.py  writes TypeScript types of a JSON schema
-# process.py     handles log, signals, event loop and exit of a process that runs handlers
+# log_options.py starts the log of a command that runs handlers
 # job_story.py   reads and prints the whole story of a job
 # story_source.py reads the steps of a handler from its source
 # probe.py       serves /live, /ready and /metrics of a worker from a thread
@@ -104,7 +104,7 @@ def run_process() -> int:
     status = main()
     if "pyarrow" in sys.modules:
         # The threads that read the archive outlive the command, and one that meets the end of the interpreter aborts.
-        from holdfast._cli.process import end
+        from holdfast._engine.process import end
 
         end(status)
     return status

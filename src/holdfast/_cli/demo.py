@@ -73,6 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         app.listeners.append(JobLines(formatter, only_failures=True))
         login = LoginOnce.new()
         arguments.http, arguments.queues, arguments.supervised = None, None, False
+        arguments.concurrency, arguments.max_jobs = None, None
         return run_worker(
             app,
             arguments,

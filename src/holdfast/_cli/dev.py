@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast._cli import arguments as args
-from holdfast._cli import lines, load, process, session
+from holdfast._cli import lines, load, session
 from holdfast._cli.lines import JobLines, log
 from holdfast._cli.migrate import translated
 from holdfast._cli.reload import EVERY, Reloader, Watch, signal_ready
 from holdfast._cli.serve import shown
 from holdfast._cli.session import CommandError, require
 from holdfast._cli.worker import queues, run_worker
+from holdfast._engine import process
 from holdfast._logs import log as logs
 from holdfast._model.errors import HoldfastError
 from holdfast._model.settings import Settings
@@ -161,6 +162,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     settings = Settings.load(os.environ)
     beside = dashboard(app, None, socket.socket(fileno=listening), login)
     arguments.http, arguments.supervised = None, True
+    arguments.concurrency, arguments.max_jobs = None, None
     return run_worker(app, arguments, settings, beside=beside, started=partial(signal_ready, ready))
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast._cli import arguments as args
-from holdfast._cli import load, process, session
+from holdfast._cli import load, log_options, session
 from holdfast._cli.session import CommandError, Database, require
+from holdfast._engine import process
 from holdfast._logs.log import Log
 from holdfast._model.databases import Databases
 from holdfast._model.errors import HoldfastError
@@ -79,7 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="believe the X-Forwarded headers of a proxy on this machine, or at FORWARDED_ALLOW_IPS",
     )
-    process.configure(parser)
+    log_options.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -88,7 +89,7 @@ def run(arguments: argparse.Namespace) -> None:
     settings = Settings.load(os.environ)
     databases = _databases(arguments, app)
     application = _application(arguments, app, databases)
-    process.start_log(arguments, settings)
+    log_options.start_log(arguments, settings)
     with args.Address(arguments.host, arguments.port).bind() as listening:
         _warn(arguments)
         print(f"Serving on {shown(listening)}", flush=True)

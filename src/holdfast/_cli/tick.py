@@ -11,8 +11,9 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from holdfast._app.app import application_of
-from holdfast._cli import load, process, table
+from holdfast._cli import load, log_options, table
 from holdfast._cli.session import CommandError
+from holdfast._engine import process
 from holdfast._engine.once import run_tick
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
@@ -32,14 +33,14 @@ log = Log(__name__)
 def configure(parser: argparse.ArgumentParser) -> None:
     load.configure(parser)
     table.configure(parser)
-    process.configure(parser)
+    log_options.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     app = load.load(arguments.app)
     settings = Settings.load(os.environ)
     load.databases(app)
-    process.start_log(arguments, settings)
+    log_options.start_log(arguments, settings)
     status, place = 1, process.Process(settings)
     try:
         result = place.run(_tick(app, settings, place))

@@ -13,23 +13,25 @@ import argparse
 import asyncio
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast._app.app import chosen, worker_of
 from holdfast._cli import arguments as args
-from holdfast._cli import load, process
+from holdfast._cli import load, log_options
 from holdfast._cli.arguments import Address
 from holdfast._cli.probe import probed
 from holdfast._cli.session import CommandError, require
-from holdfast._engine.keeper import BROKEN_STATUS
+from holdfast._engine import process
+from holdfast._engine.foreground import run_in_foreground
 from holdfast._engine.supervisor import REFUSED_STATUS, Supervisor
 from holdfast._logs.log import Log
 from holdfast._model.errors import DatabaseRefused, HoldfastError, SchemaMissing
 from holdfast._model.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
     from holdfast._app.app import Holdfast
@@ -41,8 +43,7 @@ _MOST_PROCESSES = 256
 _MOST_SLOTS = 10_000
 # The supervisor kills a process that still runs this many seconds after its own time limit.
 _KILL_SECONDS = 2.0
-# A cancelled gentle stop may still wait for the database, but no longer than this many seconds.
-_CALLED_OFF_SECONDS = 1.0
+_MOST_JOBS = 1_000_000_000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -63,15 +64,27 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="serve /live, /ready and /metrics of this process there; with --processes, each at the next port",
     )
-    process.configure(parser)
+    parser.add_argument(
+        "--concurrency",
+        type=args.whole(1, _MOST_SLOTS),
+        metavar="N",
+        help="run at most N handlers at once (default: HOLDFAST_CONCURRENCY, or the sum of --queues)",
+    )
+    parser.add_argument(
+        "--max-jobs",
+        type=args.whole(1, _MOST_JOBS),
+        metavar="N",
+        help="stop gently after N jobs; with --processes, each process is replaced then",
+    )
+    log_options.configure(parser)
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
 
 
 def run(arguments: argparse.Namespace) -> int:
     app = load.load(arguments.app)
-    settings = Settings.load(os.environ)
+    settings = Settings.load(os.environ, **chosen(concurrency=arguments.concurrency))
     load.databases(app)
-    process.start_log(arguments, settings)
+    log_options.start_log(arguments, settings)
     if warning := load.elsewhere(app, settings):
         log.warning("%s", warning)
     if arguments.http is not None:
@@ -96,19 +109,27 @@ def run_worker(
     `beside`: entered before the worker starts and left after it stopped. Default: nothing. `started()` is called when
     the worker runs.
     """
-    status, place = 1, process.Process(settings)
+
+    @asynccontextmanager
+    async def around(worker: Worker) -> AsyncIterator[None]:
+        async with beside or nullcontext(), probed(app, arguments.http, settings) as probe:
+            probe.watch(worker)
+            yield
+
+    def make() -> Worker:
+        return worker_of(
+            app, settings, queues=arguments.queues, concurrency=arguments.concurrency, max_jobs=arguments.max_jobs
+        )
+
     try:
-        status = place.run(_work(app, arguments, settings, place, beside=beside or nullcontext(), started=started))
+        return run_in_foreground(make, settings, around=around, started=started, supervised=arguments.supervised)
     except (DatabaseRefused, SchemaMissing) as exc:
-        place.fail()
         raise CommandError(str(exc), status=REFUSED_STATUS) from None
     except (HoldfastError, CommandError):
-        place.fail()
         raise
     except Exception:
         log.exception("the worker failed")
-    place.leave(status)
-    return status
+        return 1
 
 
 def queues(text: str) -> dict[str, int]:
@@ -140,109 +161,7 @@ def _command(arguments: argparse.Namespace, place: int) -> list[str]:
         command += ["--queues", ",".join(f"{name}={number}" for name, number in arguments.queues.items())]
     if arguments.http is not None:
         command += ["--http", str(arguments.http.next(place))]
-    for option in ("log_format", "log_level"):
+    for option in ("concurrency", "max_jobs", "log_format", "log_level"):
         if (value := getattr(arguments, option)) is not None:
-            command += [f"--{option.replace('_', '-')}", value]
+            command += [f"--{option.replace('_', '-')}", str(value)]
     return command
-
-
-async def _work(  # noqa: PLR0913 - one place calls it
-    app: Holdfast,
-    arguments: argparse.Namespace,
-    settings: Settings,
-    place: process.Process,
-    *,
-    beside: AbstractAsyncContextManager[object],
-    started: Callable[[], object],
-) -> int:
-    stops = _Stops()
-    place.on_signals(stops.gently, stops.at_once, supervised=arguments.supervised)
-    if arguments.supervised:
-        _watch_parent(stops, partial(place.end_within, settings.shutdown_timeout.total_seconds()))
-    async with beside, probed(app, arguments.http, settings) as probe:
-        worker = app.worker(queues=arguments.queues)
-        probe.watch(worker)
-        await _run(worker, stops, partial(place.end_within, settings.shutdown_timeout.total_seconds()), started)
-    left = sum(len(pipeline.held) for pipeline in worker.pipelines)
-    if left:
-        log.error("jobs are left to the reaper: %d", left)
-    for refused in filter(None, (pipeline.refused for pipeline in worker.pipelines)):
-        raise refused
-    if worker.broken.is_set():
-        return BROKEN_STATUS
-    return 1 if left else 0
-
-
-async def _run(worker: Worker, stops: _Stops, end_soon: Callable[[], object], started: Callable[[], object]) -> None:
-    try:
-        async with worker:
-            stops.starting = None
-            started()
-            await _signalled_or_broken(worker, stops)
-            if worker.broken.is_set() and not any(pipeline.refused for pipeline in worker.pipelines):
-                log.critical("a loop cannot go on: the worker stops with exit status %d", BROKEN_STATUS)
-                end_soon()
-            await _stop(worker, stops)
-    except asyncio.CancelledError:
-        if not stops.second.is_set():
-            raise
-        log.warning("stopped before it had started")
-
-
-async def _signalled_or_broken(worker: Worker, stops: _Stops) -> None:
-    """Return when a signal asks to stop, or when a loop of the worker cannot go on."""
-    waiting = [asyncio.create_task(event.wait()) for event in (stops.first, worker.broken)]
-    try:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in waiting:
-            task.cancel()
-
-
-async def _stop(worker: Worker, stops: _Stops) -> None:
-    log.info("stopping: running jobs may finish; a second signal stops at once")
-    gently = asyncio.create_task(worker.stop())
-    hurried = asyncio.create_task(stops.second.wait())
-    await asyncio.wait((gently, hurried), return_when=asyncio.FIRST_COMPLETED)
-    hurried.cancel()
-    if gently.done():
-        await gently
-        return
-    log.warning("stopping at once")
-    gently.cancel()
-    await asyncio.wait((gently,), timeout=_CALLED_OFF_SECONDS)
-    await worker.stop(at_once=True)
-
-
-class _Stops:
-    """The requests made by signals: to stop gently, and to stop at once."""
-
-    def __init__(self) -> None:
-        self.first = asyncio.Event()
-        self.second = asyncio.Event()
-        self.starting: asyncio.Task[object] | None = asyncio.current_task()
-        """The task to cancel on a stop at once, while the worker has not started."""
-
-    def gently(self) -> None:
-        self.first.set()
-
-    def at_once(self) -> None:
-        self.first.set()
-        self.second.set()
-        if self.starting is not None:
-            self.starting.cancel()
-
-
-def _watch_parent(stops: _Stops, end_in_time: Callable[[], None]) -> None:
-    """Stop gently when the supervisor is gone, because it can no longer forward signals."""
-    loop = asyncio.get_running_loop()
-    lifeline = sys.stdin.fileno()
-
-    def ended() -> None:
-        loop.remove_reader(lifeline)
-        if not stops.first.is_set():
-            log.error("the supervisor is gone")
-            end_in_time()
-            stops.gently()
-
-    loop.add_reader(lifeline, ended)

@@ -4,6 +4,8 @@ Attempts contain no SQL; loops contain no handlers. In the order in which a job 
 
     application.py   holds everything that the application registers, its databases and its settings
     supervisor.py    keeps several worker processes running
+    foreground.py    runs a worker as the main thing of a process, until a signal stops it
+    process.py       handles signals, event loop and exit of such a process
     worker.py        owns the slots, the handlers and the databases that are served; starts and stops them
     served.py        starts and stops databases, also while the worker runs
     pipeline.py      is the life of a worker in one database: connect, check, register, serve, stop

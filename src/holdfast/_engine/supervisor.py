@@ -20,6 +20,8 @@ log = Log(__name__)
 
 # The exit status of a worker whose database is refused or has no schema: a restart would end the same way.
 REFUSED_STATUS = 5
+# The exit status of a supervised worker that has run as many jobs as it was to run: the next process starts at once.
+SPENT_STATUS = 6
 # A process that ran for this many seconds was healthy: the next death counts as the first again.
 WELL_SECONDS = 60.0
 # The signals that a process gets for the first, second and third signal to the parent. The process may already have
@@ -87,6 +89,9 @@ class Supervisor:
                 why = f"it could not be started, {exc.strerror}"
             if status == 0:
                 return True
+            if status == SPENT_STATUS:
+                deaths = 0
+                continue
             if status == REFUSED_STATUS:
                 # Another process would be refused, too.
                 self.refused = True

@@ -23,7 +23,7 @@ from holdfast._engine.jobs.slots import slots_of
 from holdfast._engine.keeper import Keeper, in_thread
 from holdfast._engine.report.hook import Hooks
 from holdfast._engine.report.job_log import JobLog
-from holdfast._engine.report.transition import Transitions
+from holdfast._engine.report.transition import Observer, Transitions
 from holdfast._engine.runner import Budget, left_out
 from holdfast._engine.served import ServedDatabases
 from holdfast._engine.serving import WorkerParts
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from holdfast._engine.jobs.heartbeat import Vitals
     from holdfast._engine.keeper import Kept, Turn
     from holdfast._engine.pipeline import Pipeline
+    from holdfast._engine.report.transition import EndedBatch
     from holdfast._engine.serving import Serving
     from holdfast._model.duration import Duration
     from holdfast._model.kind import Kind
@@ -71,12 +72,16 @@ class Worker:
         *,
         id: str | None = None,  # noqa: A002 - the name used everywhere
         queues: Mapping[str, int] | None = None,
+        concurrency: int | None = None,
         poll_interval: Duration | None = None,
         next_job_delay: Mapping[str, Duration] | None = None,
+        max_jobs: int | None = None,
         background: bool = True,
         patience: float | None = None,
     ) -> None:
-        """Without `background` it has no runners and no relays, and only `drain` claims jobs.
+        """`max_jobs`: set `spent` when so many jobs have ended. Defaults to never.
+
+        Without `background` it has no runners and no relays, and only `drain` claims jobs.
 
         `patience`: seconds to wait for a database at the start; one that answers later is served from then on. Defaults
         to 1.5 with several databases; with a single one, to no limit as long as the connection does not fail.
@@ -97,13 +102,16 @@ class Worker:
         self._stop_lock = asyncio.Lock()
         self.broken: asyncio.Event = asyncio.Event()
         """Set when a loop fails repeatedly and this process should be replaced."""
+        self.spent: asyncio.Event = asyncio.Event()
+        """Set when `max_jobs` jobs have ended."""
         self.keeper: Keeper = Keeper(self.id, self.broken)
         self._hooks = Hooks(
             self.keeper, on_failure=application.failure_hooks, on_dead_letter=application.dead_letter_hooks
         )
         self._job_log = JobLog(self.id)
-        self._transitions = Transitions(self.id, [self._job_log, self._hooks, *application.listeners])
-        slots = slots_of(kinds, settings, queues=queues, next_job_delay=next_job_delay or {})
+        quota = [] if max_jobs is None else [Quota(max_jobs, self.spent)]
+        self._transitions = Transitions(self.id, [self._job_log, self._hooks, *quota, *application.listeners])
+        slots = slots_of(kinds, settings, queues=queues, concurrency=concurrency, next_job_delay=next_job_delay or {})
         in_process = [kind for kind in kinds.values() if kind.work.in_process]
         modules = sorted({kind.handler.__module__ for kind in in_process})
         self._processes = Processes(slots, modules, self.keeper, settings)
@@ -335,6 +343,19 @@ class Worker:
     async def _stop(self, timeout: float) -> None:  # noqa: ASYNC109 - not a limit: it aborts running jobs then
         await self._served.stop(timeout)
         self._stopped = True
+
+
+class Quota(Observer):
+    """Counts the jobs that end, and reports when there were enough of them."""
+
+    def __init__(self, jobs: int, spent: asyncio.Event) -> None:
+        self._left = jobs
+        self._spent = spent
+
+    def ended(self, worker: str, batch: EndedBatch) -> None:  # noqa: ARG002 - of the observer
+        self._left -= len(batch.names)
+        if self._left <= 0:
+            self._spent.set()
 
 
 def uncovered(kinds: Mapping[str, Kind[..., Any]], queues: Iterable[str]) -> Iterator[str]:

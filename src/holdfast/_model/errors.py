@@ -33,7 +33,9 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import threading
+import time
 from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -327,9 +329,11 @@ class AbortSignal:
     `raise_if_aborted`, between two steps of its work.
     """
 
-    __slots__ = ("_reason", "_waiters")
+    __slots__ = ("_reason", "_waiters", "deadline")
 
     def __init__(self) -> None:
+        self.deadline: float = math.inf
+        """When `max_runtime` ends the attempt, by the monotonic clock."""
         self._reason: AbortReason | None = None
         self._waiters: list[threading.Event | tuple[asyncio.AbstractEventLoop, asyncio.Event]] | None = None
 
@@ -345,6 +349,11 @@ class AbortSignal:
     def reason(self) -> AbortReason | None:
         """The reason why it fired; None before that."""
         return self._reason
+
+    @property
+    def seconds_left(self) -> float:
+        """The seconds until `max_runtime` ends this attempt, so that a handler can stop before: 0 or more."""
+        return max(0.0, self.deadline - time.monotonic())
 
     def raise_if_aborted(self) -> None:
         """Raise `Aborted` with the reason if it has fired."""

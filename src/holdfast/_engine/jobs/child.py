@@ -105,7 +105,7 @@ class Child:
             handler.__qualname__,
             attempt.kind.takes_job,
             attempt.completer.worker,
-            (attempt.idempotency_key, attempt.database),
+            (attempt.idempotency_key, attempt.database, attempt.signal.seconds_left),
             fields,
             attempt.blockers,
             arguments,
@@ -198,14 +198,15 @@ class ChildRun:
     """The job's connection to its worker while it runs in the child: reports go through the pipe."""
 
     def __init__(
-        self, pipe: Connection, completion: Completion, blockers: tuple[Blocker, ...], home: tuple[str, str]
+        self, pipe: Connection, completion: Completion, blockers: tuple[Blocker, ...], home: tuple[str, str, float]
     ) -> None:
-        """`home`: the job's idempotency key, and the name of its database."""
+        """`home`: the job's idempotency key, the name of its database, and the seconds that the attempt has left."""
         self._pipe = pipe
         self._completion = completion
         self.blockers = blockers
-        self.idempotency_key, self.database = home
+        self.idempotency_key, self.database, seconds_left = home
         self.signal = AbortSignal()
+        self.signal.deadline = time.monotonic() + seconds_left
         """It never fires: a process whose attempt is aborted is killed."""
 
     async def complete(self, conn: AsyncConnection, result: object) -> None:

@@ -265,7 +265,7 @@ class Dispatcher:
         work = attempt.kind.work
         self.slots.starts(attempt.claimed.queue, in_process=work.in_process, of=ready.demand)
         attempt.started_at = now
-        attempt.deadline = deadline = now + work.longest(attempt.lease)
+        attempt.deadline = attempt.signal.deadline = deadline = now + work.longest(attempt.lease)
         if work.batch is None:
             run = self._attempt(ready, attempt)
         else:
@@ -290,6 +290,7 @@ class Dispatcher:
             attempt.group = group
             attempt.started_at = first.started_at
             attempt.deadline = first.deadline
+            attempt.signal.deadline = first.signal.deadline
         return group
 
     async def _batch(self, ready: ReadyJobs, group: Sequence[Attempt]) -> None:

@@ -278,11 +278,16 @@ def slots_of(
     settings: Settings,
     *,
     queues: Mapping[str, int] | None,
+    concurrency: int | None = None,
     next_job_delay: Mapping[str, Duration],
 ) -> Slots:
-    """Return the slots of a worker. `queues`: concurrent handlers by queue. Defaults to the settings."""
+    """Return the slots of a worker. `queues`: concurrent handlers by queue. Defaults to the settings.
+
+    `concurrency`: concurrent handlers in all. Defaults to the sum of `queues`, or to the settings.
+    """
     served = _checked(queues) if queues is not None else _queues(kinds, settings)
-    concurrency = sum(served.values()) if queues is not None else settings.concurrency
+    if concurrency is None:
+        concurrency = sum(served.values()) if queues is not None else settings.concurrency
     named = {kind.envelope.queue for kind in kinds.values() if kind.work.in_process}
     others = {kind.envelope.queue for kind in kinds.values() if not kind.work.in_process}
     return Slots(

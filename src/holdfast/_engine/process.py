@@ -15,11 +15,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
-from holdfast._logs import log as logs
 from holdfast._logs.log import Log
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Coroutine
     from types import FrameType
 
@@ -39,19 +37,6 @@ OVERDUE = 3
 _LAST_SECONDS = 1.0
 # Threads for handlers that call `asyncio.to_thread`, in addition to one per slot.
 _SPARE_THREADS = 22
-
-
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--log-format", choices=logs.FORMATS, help="default: HOLDFAST_LOG_FORMAT, else auto")
-    parser.add_argument("--log-level", choices=logs.LEVELS, help="default: HOLDFAST_LOG_LEVEL, else info")
-
-
-def start_log(arguments: argparse.Namespace, settings: Settings) -> None:
-    """Log to standard error, starting with the notes on the settings."""
-    chosen = cast("logs.Format", arguments.log_format or settings.log_format)
-    logs.configure(chosen, arguments.log_level or settings.log_level)
-    for note in settings.notes:
-        log.warning("settings: %s", note)
 
 
 def on_signals(callback: Callable[[], object]) -> None:
