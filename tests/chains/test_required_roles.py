@@ -83,6 +83,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "complete_chain": lambda verbs, conn: verbs.complete_chain(conn, 7, "done"),
     "complete_many": lambda verbs, conn: verbs.complete_many(conn, {lost_job(): "done"}),
     "reschedule": lambda verbs, conn: verbs.reschedule(conn, 7, delay=60),
+    "add_schedule": lambda verbs, conn: verbs.add_schedule(conn, "a", act.new(), every=Every(60)),
     "pause_queue": lambda verbs, conn: verbs.pause_queue(conn, "mail"),
     "resume_queue": lambda verbs, conn: verbs.resume_queue(conn, "mail"),
 }

@@ -350,9 +350,9 @@ def test_a_script_ends_after_so_many_jobs(database: str, tmp_path: Path, conn: p
 def test_a_script_that_is_refused_fails_with_the_reason(database: str, tmp_path: Path) -> None:
     elsewhere = conninfo_to_dict(database) | {"dbname": "nothing"}
     with script(tmp_path, " ".join(f"{name}={value}" for name, value in elsewhere.items()), 3) as process:
-        _, said = process.communicate(timeout=PATIENCE)
+        _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1
-    assert "DatabaseRefused: " in said
+    assert "DatabaseRefused: " in errors
 
 
 async def test_a_worker_blocks_the_main_thread_only(database: str) -> None:

@@ -142,10 +142,10 @@ async def nothing(job: Job[None]) -> None: ...
 @pytest.mark.parametrize("where", ["async", "thread", "batch"])
 async def test_a_handler_can_stop_before_its_limit(app: Holdfast, ledger: Ledger, where: str) -> None:
     """The timeout of asyncio interrupts what waits; a thread looks. Neither is ended by the limit."""
-    told: list[float] = []
+    left: list[float] = []
 
     async def stop_in_time(job: Job[None]) -> str:
-        told.append(job.signal.seconds_left)
+        left.append(job.signal.seconds_left)
         try:
             async with asyncio.timeout(job.signal.seconds_left - 1.5):
                 await asyncio.sleep(60)
@@ -161,7 +161,7 @@ async def test_a_handler_can_stop_before_its_limit(app: Holdfast, ledger: Ledger
 
         @app.job("work", retry=ONCE, max_runtime=2)
         def work(job: Job[None]) -> str:
-            told.append(job.signal.seconds_left)
+            left.append(job.signal.seconds_left)
             while job.signal.seconds_left > 1.5:
                 job.signal.wait_in_thread(0.01)
             return "in time"
@@ -179,7 +179,7 @@ async def test_a_handler_can_stop_before_its_limit(app: Holdfast, ledger: Ledger
     async with app.worker(**RARE):
         await until(lambda: ledger.completed() == len(jobs))
     assert [ledger.job(job).result for job in jobs] == ["in time"] * len(jobs)
-    assert 1.5 < told[0] <= 2
+    assert 1.5 < left[0] <= 2
 
 
 async def test_a_process_knows_how_long_it_may_run(

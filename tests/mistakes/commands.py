@@ -70,8 +70,8 @@ STARTING = Area(
         ),
         Mistake(
             "An option that does not exist",
-            "holdfast worker shop:app --concurrency 4",
-            "holdfast worker: there is no option --concurrency: write --queues default=4, or set HOLDFAST_CONCURRENCY",
+            "holdfast worker shop:app -c 4",
+            "holdfast worker: there is no option -c: write --concurrency 4",
         ),
         Mistake(
             "The application before the command",

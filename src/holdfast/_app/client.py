@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from holdfast._model.job import Handle, HasResult, Job
     from holdfast._model.message import Message
     from holdfast._model.new_job import Continue, NewJob
-    from holdfast._model.schedule import Schedule
+    from holdfast._model.schedule import Missed, Schedule
     from holdfast._store.chain import ChainLine, Completion
     from holdfast._store.job import Chain, JobInfo, Rescheduling, RetryResult
     from holdfast._store.schedule import Running, ScheduleLine
@@ -189,6 +189,17 @@ class Client:
         """Unblock an order key that a failed job blocked, and skip that job; return False if none blocked it."""
         return await run(conn, resume_order_key(key))
 
+    async def add_schedule(
+        self, conn: AsyncConnection, name: str, job: NewJob[Any], *, every: Schedule, missed: Missed = "run"
+    ) -> bool:
+        """Enqueue this job once per slot from the commit on, however many workers run; return whether it is new.
+
+        A schedule of this name that was added before is replaced, and stays paused if it is. Raises HoldfastError if
+        the code declares one of this name with `app.schedule`. `missed`: whether the job of a slot that passed more
+        than a minute ago is enqueued once, late, or not at all (`skip`). Default: `run`.
+        """
+        return await run(conn, self._verbs.add_schedule(name, job, every, missed))
+
     async def list_schedules(self, conn: AsyncConnection, *, limit: int = 1000) -> list[ScheduleLine]:
         """Return the stored schedules of runners and periodic jobs, by name. `limit`: in schedules. Default: 1000."""
         return await run(conn, list_schedules(limit=limit))
@@ -213,7 +224,7 @@ class Client:
         return await run(conn, edit_schedule(name, every))
 
     async def remove_schedule(self, conn: AsyncConnection, name: str) -> bool:
-        """Delete a schedule that the code no longer declares; return False if no schedule has this name."""
+        """Delete a schedule that was added, or that the code no longer declares; return False if there is none."""
         return await run(conn, remove_schedule(name))
 
     async def list_ticks(self, conn: AsyncConnection, *, limit: int = 1000) -> list[Running]:

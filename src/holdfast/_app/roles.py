@@ -34,6 +34,7 @@ ROLES = {
     "cancel": _WORKER,
     "retry": _WORKER,
     "resume_order_key": _WORKER,
+    "add_schedule": _WORKER,
     "pause_schedule": _WORKER,
     "resume_schedule": _WORKER,
     "trigger_schedule": _WORKER,

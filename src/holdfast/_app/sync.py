@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast._model.job import Handle, HasResult, Job
     from holdfast._model.message import Message
     from holdfast._model.new_job import Continue, NewJob
-    from holdfast._model.schedule import Schedule
+    from holdfast._model.schedule import Missed, Schedule
     from holdfast._store.chain import ChainLine, Completion
     from holdfast._store.job import Chain, JobInfo, Rescheduling, RetryResult
     from holdfast._store.schedule import Running, ScheduleLine
@@ -136,6 +136,12 @@ class SyncClient:
         """Unblock an order key that a failed job blocked. See `Holdfast.resume_order_key`."""
         return run_sync(conn, resume_order_key(key))
 
+    def add_schedule(
+        self, conn: SyncConnection, name: str, job: NewJob[Any], *, every: Schedule, missed: Missed = "run"
+    ) -> bool:
+        """Enqueue this job once per slot from the commit on. See `Holdfast.add_schedule`."""
+        return run_sync(conn, self._verbs.add_schedule(name, job, every, missed))
+
     def list_schedules(self, conn: SyncConnection, *, limit: int = 1000) -> list[ScheduleLine]:
         """Return the stored schedules of runners and periodic jobs, by name. See `Holdfast.list_schedules`."""
         return run_sync(conn, list_schedules(limit=limit))
@@ -157,7 +163,7 @@ class SyncClient:
         return run_sync(conn, edit_schedule(name, every))
 
     def remove_schedule(self, conn: SyncConnection, name: str) -> bool:
-        """Delete a schedule that the code no longer declares. See `Holdfast.remove_schedule`."""
+        """Delete a schedule that was added, or that the code no longer declares. See `Holdfast.remove_schedule`."""
         return run_sync(conn, remove_schedule(name))
 
     def list_ticks(self, conn: SyncConnection, *, limit: int = 1000) -> list[Running]:

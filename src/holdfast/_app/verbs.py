@@ -11,23 +11,34 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import psycopg
 
-from holdfast._app.arguments import check_event, given_id, given_job_id, listed_events, listed_jobs, running_attempts
+from holdfast._app.arguments import (
+    check_event,
+    check_registered_name,
+    given_id,
+    given_job_id,
+    listed_events,
+    listed_jobs,
+    running_attempts,
+)
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
+from holdfast._engine.runner import BUILT_IN
 from holdfast._model.call import refuse_in_child, type_name
 from holdfast._model.databases import Databases, check_address, databases_of, named
 from holdfast._model.databases_file import DatabasesFile
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
-from holdfast._model.errors import InvalidJob
+from holdfast._model.errors import HoldfastError, InvalidJob
 from holdfast._model.job import Handle
 from holdfast._model.message import Message
 from holdfast._model.new_job import LAST_ID, LONGEST_DELAY, Continue, NewJob, check_new_job
 from holdfast._model.option import check_time
+from holdfast._model.schedule import check_missed, check_schedule
 from holdfast._model.settings import Settings, SettingsError
 from holdfast._store.chain import Completion, complete_chain, delete_chains, result_of
 from holdfast._store.enqueue import EnqueuedJob, enqueue_group, enqueue_job, enqueue_jobs
 from holdfast._store.event import publish_event, publish_events
 from holdfast._store.job import Chain, RetryResult, get_job, read_chain, reschedule_job, retry_job
+from holdfast._store.schedule import add_schedule
 from holdfast._store.schema import migrate
 from holdfast._store.search import Cancellation, cancel_job
 from holdfast._store.step import send_message
@@ -42,6 +53,7 @@ if TYPE_CHECKING:
     from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
     from holdfast._model.job import HasResult, Job
+    from holdfast._model.schedule import Missed, Schedule
     from holdfast._store.chain import ChainEnd
     from holdfast._store.job import JobInfo, Rescheduling, RetryRow
     from holdfast._store.statement import Statement
@@ -164,6 +176,15 @@ class Verbs:
             check_time("at", at)
         span = None if delay is None else as_timedelta("delay", delay, limit=LONGEST_DELAY, error=InvalidJob)
         return reschedule_job(_job_id(job), due=at, delay=span)
+
+    def add_schedule(self, name: str, job: NewJob[Any], every: Schedule, missed: Missed) -> Statement[bool]:
+        check_registered_name("app.add_schedule", name)
+        check_new_job(job, "app.add_schedule")
+        check_schedule(every)
+        check_missed(missed)
+        if name in BUILT_IN:
+            raise HoldfastError(f"{name}: a built-in runner has this name: choose another one")
+        return add_schedule(name, every, job, missed=missed)
 
     def get_chain(self, chain: Handle[Any] | int) -> Statement[Chain[Any] | None]:
         id_ = _id(chain)

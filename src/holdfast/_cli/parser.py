@@ -17,13 +17,11 @@ _EXCLUDED = re.compile(r"argument ([^:]+): not allowed with argument (.+)")
 _ARGUMENT = re.compile(r"argument ([^:]+): (.+)", re.DOTALL)
 _EXAMPLES = {"APP": ", e.g. shop.jobs:app"}
 _THE_APP = "the application is named after the command: write holdfast worker shop.jobs:app"
-_SLOTS = "write --queues default=4, or set HOLDFAST_CONCURRENCY"
 # The options of other libraries' workers.
 _ELSEWHERE = {
     "-A": _THE_APP,
     "--app": _THE_APP,
-    "-c": _SLOTS,
-    "--concurrency": _SLOTS,
+    "-c": "write --concurrency 4",
     "-Q": "write --queues mail=4,default=10",
     "-l": "write --log-level info",
     "-B": "every worker runs the schedules, and each slot is run once",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from holdfast._model.errors import HoldfastError, InvalidJob
 from holdfast._model.schedule import next_slot
 from holdfast._store.answer import Answer, ErrorText, Id
 from holdfast._store.enqueue import EnqueuedJob
@@ -120,8 +121,10 @@ class ScheduleLine(NamedTuple):
     """The end of that worker's lease."""
     missed: Missed
     """Whether a slot that could not start within a minute runs late or is skipped."""
+    added: bool
+    """Whether it was added at run time, and not declared by the code."""
     served: bool
-    """Whether a live worker declares it. One made by hand is of every worker. Otherwise its slots do not run."""
+    """Whether a live worker declares it. One that was added is of every worker. Otherwise its slots do not run."""
 
 
 def declare_schedules(names: Iterable[str], *, worker: int) -> Statement[None]:
@@ -146,6 +149,24 @@ def register_schedules(
         for name, every, job in given
     ]
     return statement("register_schedules", column, given=f"[{','.join(rows)}]")
+
+
+def add_schedule(name: str, every: Schedule, job: NewJob[Any], *, missed: Missed) -> Statement[bool]:
+    """Store a periodic job that no code declares, or replace it; return whether it is new."""
+
+    def read(rows: Sequence[Row]) -> bool:
+        if not rows:
+            raise HoldfastError(f"{name}: the code declares a schedule of this name: choose another one")
+        return bool(rows[0][0])
+
+    return statement("add_schedule", read, name=name, schedule=every.text, job=job.as_json(), missed=missed).storing(
+        InvalidJob
+    )
+
+
+def taken_schedules(names: Iterable[str]) -> Statement[list[str]]:
+    """Return which of these names belong to schedules that were added at run time."""
+    return statement("taken_schedules", column, names=text_array(names))
 
 
 def look_at_schedule(name: str) -> Statement[ScheduleScan | None]:

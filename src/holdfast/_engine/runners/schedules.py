@@ -24,6 +24,7 @@ from holdfast._store.schedule import (
     renew_slot,
     set_next,
     take_singleton,
+    taken_schedules,
 )
 from holdfast._store.statement import pin_names
 
@@ -75,6 +76,8 @@ class Timetable:
         if changed:
             log.info("schedules stored: %s", ", ".join(changed))
         names = [name for name, *_ in declared]
+        if taken := await self._database.link.run(taken_schedules(names)):
+            log.error("schedules were added under names that the code declares, and the code's do not run: %s", taken)
         await self._database.link.run(declare_schedules(names, worker=self._database.worker))
         self._registered = self._database.worker
 

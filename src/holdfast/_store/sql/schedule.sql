@@ -1,4 +1,5 @@
 -- name: register_schedules
+-- A schedule that was added at run time keeps its name.
 INSERT INTO holdfast.schedule (name, what, schedule, declared, job, missed, next_at)
 SELECT name, CASE WHEN job IS NULL THEN 'runner' ELSE 'job' END, schedule, concat_ws(' ', schedule, job::text), job, missed,
     CASE WHEN at_start THEN now() END
@@ -7,8 +8,20 @@ ORDER BY name
 ON CONFLICT (name) DO UPDATE SET what = EXCLUDED.what, schedule = EXCLUDED.schedule, declared = EXCLUDED.declared, job = EXCLUDED.job,
     missed = EXCLUDED.missed,
     next_at = CASE WHEN schedule.schedule = EXCLUDED.schedule THEN schedule.next_at WHEN schedule.last_at IS NULL THEN EXCLUDED.next_at END
-WHERE schedule.declared IS DISTINCT FROM EXCLUDED.declared OR schedule.missed <> EXCLUDED.missed
+WHERE schedule.declared <> EXCLUDED.declared OR schedule.declared IS NOT NULL AND schedule.missed <> EXCLUDED.missed
 RETURNING name
+
+-- name: add_schedule
+-- No row: the code declares a schedule of this name. One that keeps its times keeps its next slot, so that none runs twice.
+INSERT INTO holdfast.schedule (name, what, schedule, job, missed)
+VALUES (%(name)s, 'job', %(schedule)s, %(job)s::text::json, %(missed)s)
+ON CONFLICT (name) DO UPDATE SET schedule = EXCLUDED.schedule, job = EXCLUDED.job, missed = EXCLUDED.missed,
+    next_at = CASE WHEN schedule.schedule = EXCLUDED.schedule THEN schedule.next_at END
+WHERE schedule.declared IS NULL
+RETURNING last_at IS NULL AND next_at IS NULL AND xmax = 0
+
+-- name: taken_schedules
+SELECT name FROM holdfast.schedule WHERE name = ANY (%(names)s::text[]) AND declared IS NULL
 
 -- name: declare_schedules
 UPDATE holdfast.worker SET schedules = %(names)s::text[] WHERE id = %(worker)s RETURNING id
@@ -43,7 +56,7 @@ RETURNING name
 SELECT holdfast.end_slot(%(name)s, %(worker)s, %(token)s, %(again)s, %(outcome)s, %(counts)s::json, %(error_code)s, %(error)s)
 
 -- name: look_at_periodic_jobs
--- Those that this application registered, and those that were made by hand. Idle workers send it: with qualified names it needs no
+-- Those that this application registered, and those that were added. Idle workers send it: with qualified names it needs no
 -- transaction behind a pooler.
 SELECT schedule, pg_catalog.now(), next_at, {{skipped}}, name, triggered_at IS NOT NULL OR next_at OPERATOR(pg_catalog.<=) pg_catalog.now()
 FROM holdfast.schedule WHERE what OPERATOR(pg_catalog.=) 'job' AND (NOT paused OR triggered_at IS NOT NULL)
@@ -94,7 +107,7 @@ DELETE FROM holdfast.schedule WHERE name = %(name)s RETURNING name
 
 -- name: list_schedules
 SELECT s.name, s.what, s.schedule, s.schedule IS DISTINCT FROM split_part(s.declared, ' {', 1), s.paused, s.triggered_at IS NOT NULL, s.next_at,
-    s.last_at, s.slot_at, s.started_at, s.attempt, s.locked_by, s.locked_until, s.missed, EXISTS (
+    s.last_at, s.slot_at, s.started_at, s.attempt, s.locked_by, s.locked_until, s.missed, s.declared IS NULL, EXISTS (
         SELECT FROM holdfast.worker w WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute'
             AND (s.name = ANY (w.schedules) OR s.what = 'job' AND s.declared IS NULL))
 FROM holdfast.schedule s ORDER BY s.name LIMIT %(limit)s

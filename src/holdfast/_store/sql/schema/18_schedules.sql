@@ -7,7 +7,7 @@ CREATE TABLE holdfast.schedule (
     name         text COLLATE "C" PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 200),
     what         text NOT NULL CHECK (what IN ('runner', 'job')),
     schedule     text NOT NULL CHECK (octet_length(schedule) BETWEEN 1 AND 400),    -- 'every 120s', '17 3 * * * America/Santiago'
-    declared     text,                          -- the last declaration of the code: an edit stays until that changes; null: made by hand
+    declared     text,                          -- the last declaration of the code: an edit stays until that changes; null: it was added at run time
     job          json,                          -- what a periodic job enqueues
     paused       boolean NOT NULL DEFAULT false,
     paused_at    timestamptz,                   -- with by whom, and why
