@@ -32,6 +32,7 @@ PUBLIC = {
     "Every",
     "Fail",
     "FailedAttempt",
+    "Group",
     "Handle",
     "Holdfast",
     "HoldfastError",

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from holdfast._model.kind import DeclaredKind, Kind
     from holdfast._model.limit import Limit
     from holdfast._model.message import Message
-    from holdfast._model.new_job import Continue, NewJob, OrderKey
+    from holdfast._model.new_job import Continue, Group, NewJob, OrderKey
     from holdfast._model.retry import Retry
     from holdfast._model.schedule import Cron, Every
     from holdfast._model.settings import Settings, SettingsError
@@ -84,6 +84,7 @@ __all__ = [
     "Every",
     "Fail",
     "FailedAttempt",
+    "Group",
     "Handle",
     "Holdfast",
     "HoldfastError",
@@ -168,6 +169,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
             "Every": "holdfast._model.schedule",
             "Fail": "holdfast._model.job",
             "FailedAttempt": "holdfast._engine.report.hook",
+            "Group": "holdfast._model.new_job",
             "Handle": "holdfast._model.job",
             "Holdfast": "holdfast._app.app",
             "HoldfastError": "holdfast._model.errors",

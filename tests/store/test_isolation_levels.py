@@ -459,6 +459,7 @@ PARTS = {
     "settle_patiently",
     "leave_jobs",
     "enqueue_on_failure",
+    "enqueue_next_groups",
     "give_back_jobs",
     "take_job",
     "hold_chains",

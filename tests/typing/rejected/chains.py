@@ -1,7 +1,6 @@
 """Every marked line is an error to both checkers, and no other line is."""
 
-from holdfast import Holdfast, Job
-from holdfast._model.new_job import Continue
+from holdfast import Continue, Group, Holdfast, Job
 
 app = Holdfast()
 
@@ -16,6 +15,13 @@ async def name(job: Job[None]) -> str | Continue[str]:
     return Continue(count.new())  # rejected
 
 
+@app.job("names")
+async def names(job: Job[None]) -> str | Continue[str]:
+    return Continue(Group([count.new()], then=count.new()))  # rejected
+
+
 Continue(count)  # rejected
+Continue(Group([count], then=count.new()))  # rejected
+Group([count.new()])  # rejected
 count.new().options(after=[count.new()])  # rejected
 count.new().options(if_blocker_fails="wait")  # rejected

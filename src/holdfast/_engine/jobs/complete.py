@@ -255,7 +255,7 @@ def completed(
     `headers`: the job's; None: unknown here. `returns`: the type of the result; None: unknown here.
     """
     if isinstance(result, Continue):
-        return Completed(next=_following(result.job, headers))
+        return Completed(next=result.as_json(_following(result.next, headers), current_trace()))
     if result is None:
         return Completed()
     check_result(kind, result)
@@ -266,7 +266,7 @@ def follower(job_id: int, result: object) -> EnqueuedJob | None:
     """Return the next job in the chain, for listeners, or None if `result` is no Continue. It has no id yet."""
     if not isinstance(result, Continue):
         return None
-    return EnqueuedJob(None, result.job.kind, result.job.envelope.queue, job_id)
+    return EnqueuedJob(None, result.next.kind, result.next.envelope.queue, job_id)
 
 
 def _following(job: NewJob[Any], headers: Mapping[str, str] | None) -> str:

@@ -26,7 +26,7 @@ CREATE FUNCTION holdfast.is_later(at timestamptz, delay_ms bigint, clock timesta
 -- `jobs` is the text of a JSON array of objects whose keys are the fields of new_job. Answers in the order given. `plain`: true if none of
 -- them sets more than kind, payload, queue, priority, max_attempts and headers, so nothing else is read: a third of the time goes into
 -- reading. Null: the names of their options are checked.
--- Called by enqueue_group, gather_jobs, job.sql enqueue_jobs, schedule.sql enqueue_slots.
+-- Called by enqueue_group, enqueue_next_groups, gather_jobs, job.sql enqueue_jobs, schedule.sql enqueue_slots.
 CREATE FUNCTION holdfast.enqueue_jobs(jobs text, plain boolean DEFAULT NULL) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column

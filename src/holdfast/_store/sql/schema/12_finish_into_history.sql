@@ -11,7 +11,8 @@ CREATE TYPE holdfast.ending AS (
     result     json,
     error_code text,
     error      text,
-    next       json,                -- the job that follows in the chain, if this one completes: an object of new_job's fields
+    next       json,                -- the job that follows in the chain, if this one completes: an object of new_job's fields, and `group`:
+                                    -- a list of others, after whose chains it runs
     forget     boolean,             -- true: it was deleted, and nothing is kept of it
     next_id    bigint,              -- its id: given here
     verdict    holdfast.status,     -- what the job becomes: decided here, from the outcome and the row
@@ -132,6 +133,7 @@ DECLARE
     leaving bigint[];
     successors bigint[];
     limited bigint[];               -- jobs with limits
+    grouped bigint[];               -- jobs whose next comes after a group that is enqueued now
     dead bigint[];                  -- dead letters that have a job for that ...
     dead_rows holdfast.job[];       -- ... and their rows, which are gone then
     limit_keys text[];
@@ -163,8 +165,9 @@ BEGIN
         coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND blockers_left IS NOT NULL), '{}'),
         coalesce(array_agg(id) FILTER (WHERE steps), '{}'),
         coalesce(array_agg(id) FILTER (WHERE limits IS NOT NULL), '{}'),
-        coalesce(array_agg(id) FILTER (WHERE became = 'failed' AND reports), '{}')
-    INTO settled, keyed, ends, enders, named, had_blockers, stories, limited, dead FROM decided;
+        coalesce(array_agg(id) FILTER (WHERE became = 'failed' AND reports), '{}'),
+        coalesce(array_agg(id) FILTER (WHERE follower IS NOT NULL AND next -> 'group' IS NOT NULL), '{}')
+    INTO settled, keyed, ends, enders, named, had_blockers, stories, limited, dead, grouped FROM decided;
 
     -- An old snapshot may lack a message to a story: it would neither rouse the story nor leave with it.
     IF current_setting('transaction_isolation') <> 'read committed' AND keyed || enders || named || stories <> '{}' THEN
@@ -190,6 +193,10 @@ BEGIN
     IF busy <> '{}' THEN
         settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (busy));
         limited := ARRAY(SELECT l FROM unnest(limited) AS l WHERE l <> ALL (busy));
+    END IF;
+
+    IF grouped <> '{}' THEN
+        settled := holdfast.enqueue_next_groups(settled);
     END IF;
 
     IF waiters <> '{}' OR crowded <> '{}' THEN
@@ -244,6 +251,24 @@ BEGIN
 
     RETURN QUERY SELECT g.id, g.token, coalesce(s.verdict::text, holdfast.lost_reason(g.id, g.token, g.holder)), s.next_id
     FROM unnest(given) AS g LEFT JOIN unnest(settled) AS s ON s.id = g.id AND s.token = g.token;
+END $$;
+
+-- Enqueues the groups after which the next jobs of these come: they are blockers of those from here on, behind the ones that they name.
+-- Called by settle_batch.
+CREATE FUNCTION holdfast.enqueue_next_groups(settled holdfast.ending[]) RETURNS holdfast.ending[]
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    blockers bigint[];
+BEGIN
+    FOR n IN 1..cardinality(settled) LOOP
+        CONTINUE WHEN settled[n].next_id IS NULL OR settled[n].next -> 'group' IS NULL;
+        blockers := ARRAY(SELECT b::bigint FROM json_array_elements_text(settled[n].next -> 'blockers') AS b)
+            || ARRAY(SELECT e.chain_id FROM holdfast.enqueue_jobs((settled[n].next -> 'group')::text)
+                WITH ORDINALITY AS e (id, chain_id, created, place) ORDER BY e.place);
+        -- Of two members of one name, the last counts.
+        settled[n].next := left(rtrim(settled[n].next::text, E' \t\r\n'), -1) || ',"blockers":' || to_json(blockers) || '}';
+    END LOOP;
+    RETURN settled;
 END $$;
 
 -- Moves ended jobs to the history or to the dead letters, and writes all that depends on it.
@@ -382,7 +407,7 @@ END $$;
 
 -- The one way out of `processing` for all jobs that complete_jobs does not handle, including order keys, chains and blockers. Returns for
 -- every job its new status, `busy`, or why it is lost. A job that is not claimed leaves this way too: with holder 0, which is no worker's
--- id. A next job with a unique key or after other chains, and one that is enqueued on a failure, may have to wait for an open transaction of
+-- id. A next job with a unique key or after other chains or a group, and one that is enqueued on a failure, may have to wait for an open transaction of
 -- another session. Such endings are written apart from all others, and wait for no lock longer than 100 ms: then all of them are `busy`. Try again one by one.
 -- Called by release_strays, complete_jobs, finish_jobs, settle_patiently, settle_in_parts, cancel_job.
 CREATE FUNCTION holdfast.settle_jobs(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text, next_id bigint)
@@ -394,7 +419,7 @@ DECLARE
 BEGIN
     SELECT array_agg(g.ending) FILTER (WHERE NOT g.waits), array_agg(g.ending) FILTER (WHERE g.waits) INTO plain, apart
     FROM (SELECT e AS ending, e.next ->> 'unique_key' IS NOT NULL OR e.next -> 'blockers' IS NOT NULL
-            OR e.outcome IN ('failed', 'retry', 'lost') AND (SELECT j.on_failure IS NOT NULL FROM holdfast.job j WHERE j.id = e.id) IS TRUE AS waits
+                OR e.next -> 'group' IS NOT NULL OR e.outcome IN ('failed', 'retry', 'lost') AND (SELECT j.on_failure IS NOT NULL FROM holdfast.job j WHERE j.id = e.id) IS TRUE AS waits
           FROM unnest(given) AS e) AS g;
     IF plain IS NOT NULL THEN
         RETURN QUERY SELECT * FROM holdfast.settle_batch(plain);
