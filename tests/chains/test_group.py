@@ -54,6 +54,31 @@ async def test_one_runs_when_all_the_others_have_completed(
         assert await app.wait(handle) == "Moby-Dick, page 0, page 1, page 2, page 3, page 4"
 
 
+async def test_how_far_a_group_has_come_is_one_look(
+    app: Holdfast, conn: Connection, page: Kind[..., Any], book: Kind[..., Any], ledger: Ledger
+) -> None:
+    pages = await app.enqueue_many(conn, [page.new(0), page.new(2).options(queue="later")])
+    last = await app.enqueue(conn, book.new("Emma").options(after=pages))
+
+    async def left() -> list[int | None]:
+        info, chain = await app.get_job(conn, last), await app.get_chain(conn, last)
+        assert info is not None
+        assert chain is not None
+        return [info.blockers_left, chain.jobs[0].blockers_left]
+
+    assert await left() == [2, 2]
+    async with app.worker(queues={"default": 1}, **PATIENT):
+        await app.wait(pages[0])
+        assert await left() == [1, 1]
+    async with app.worker(queues={"default": 1, "later": 1}, **PATIENT):
+        await app.wait(last)
+    assert await left() == [None, None]
+    [plain] = await app.enqueue_many(conn, [page.new(0)])
+    found = await app.get_job(conn, plain)
+    assert found is not None
+    assert found.blockers_left is None
+
+
 async def test_one_that_fails_fails_the_last(
     app: Holdfast, conn: Connection, page: Kind[..., Any], book: Kind[..., Any]
 ) -> None:

@@ -56,6 +56,8 @@ class JobInfo(Generic[R_co]):
     """The job that continued the chain."""
     replay_of: int | None
     """The failed job that this one retries."""
+    blockers_left: int | None
+    """How many chains must still end before it runs. None: it comes after none, or has ended."""
     progress: Progress | None
     decode: Callable[[str | None], R_co] = field(repr=False, compare=False)
     """Decodes the result from JSON text."""
