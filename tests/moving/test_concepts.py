@@ -37,7 +37,7 @@ def spans() -> Iterator[str]:
 
 @pytest.fixture
 async def names(database: str) -> dict[str, Any]:
-    """What the lines take for granted: an application, and a job of it that has completed."""
+    """Return the names that the lines use: an application, a job of it that has completed, and others."""
     app = Holdfast(database)
 
     @app.job("ship")
