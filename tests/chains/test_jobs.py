@@ -283,3 +283,29 @@ async def test_a_paused_queue_is_not_claimed_from(
         assert await app.resume_queue(conn, "default") is True
         assert await app.wait(handle) == 100
     assert await app.resume_queue(conn, "default") is False
+
+
+async def test_a_job_shows_its_worker_and_its_headers(app: Holdfast, conn: Any) -> None:
+    gate = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> str:
+        await gate.wait()
+        return "done"
+
+    handle = await app.enqueue(conn, act.new().options(headers={"tenant": "a"}))
+
+    async def shown() -> list[object]:
+        info, chain = await app.get_job(conn, handle), await app.get_chain(conn, handle)
+        assert info is not None
+        assert chain is not None
+        assert (info.worker, info.headers) == (chain.jobs[0].worker, chain.jobs[0].headers)
+        return [info.status, info.worker, info.headers]
+
+    assert await shown() == ["pending", None, {"tenant": "a"}]
+    async with app.worker(id="w1", **PATIENT) as worker:
+        await until(lambda: worker.counts.get("claimed") == 1)
+        assert await shown() == ["processing", "w1", {"tenant": "a"}]
+        gate.set()
+        await app.wait(handle)
+    assert await shown() == ["completed", "w1", {"tenant": "a"}]

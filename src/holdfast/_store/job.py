@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
@@ -11,7 +12,7 @@ from holdfast._store.chain import MOST, ChainEnd, End, result_of
 from holdfast._store.statement import Row, Statement, one, statement, time_text, value
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import datetime, timedelta
 
 R = TypeVar("R")
@@ -58,6 +59,9 @@ class JobInfo(Generic[R_co]):
     """The failed job that this one retries."""
     blockers_left: int | None
     """How many chains must still end before it runs. None: it comes after none, or has ended."""
+    worker: str | None
+    """The name of the worker that runs it, or ran it last. None: it waits, or that worker is no longer stored."""
+    headers: Mapping[str, str] = field(repr=False)
     progress: Progress | None
     decode: Callable[[str | None], R_co] = field(repr=False, compare=False)
     """Decodes the result from JSON text."""
@@ -140,7 +144,8 @@ def read_chain(
 
 
 def _job_info(row: Row, decode: Callable[[str | None], Any]) -> JobInfo[Any]:
-    *fields, progress, note = row
+    *fields, headers, progress, note = row
+    fields += [json.loads(headers) if headers else {}]
     fields += [None if progress is None else Progress(progress, note), decode]
     return JobInfo(*fields)
 

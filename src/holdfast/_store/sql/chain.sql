@@ -30,20 +30,24 @@ ORDER BY j.id DESC LIMIT 1
 SELECT found.id, coalesce(found.chain_id, found.id), found.kind, found.queue, found.status::text, found.priority, found.attempt,
     found.max_attempts, found.created_at, found.available_at, found.finished_at, found.unique_key, found.order_key, found.cancel_requested,
     found.result::text, found.last_error_code, found.last_error, found.next_id, found.replay_of,
-    found.blockers_left, found.progress, found.progress_note
+    found.blockers_left, (SELECT w.name FROM holdfast.worker w WHERE w.id = found.worker_id), found.headers::text,
+    found.progress, found.progress_note
 FROM (SELECT %(chain)s::bigint AS id) AS chain, LATERAL (
     SELECT j.id, j.chain_id, j.kind, j.queue, j.status, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
         NULL::timestamptz AS finished_at, j.unique_key, j.order_key, j.cancel_requested_at IS NOT NULL AS cancel_requested, NULL::json AS result,
         j.last_error_code, j.last_error, NULL::bigint AS next_id, j.replay_of,
-        CASE WHEN j.blockers_left < 0 THEN 0 ELSE j.blockers_left END AS blockers_left, j.progress, j.progress_note
+        CASE WHEN j.blockers_left < 0 THEN 0 ELSE j.blockers_left END AS blockers_left,
+        j.locked_by AS worker_id, j.headers, j.progress, j.progress_note
     FROM holdfast.job j WHERE j.id = chain.id AND j.chain_id IS NULL OR j.chain_id = chain.id
     UNION ALL
     SELECT h.id, h.chain_id, h.kind, h.queue, h.status, h.priority, h.attempt, h.max_attempts, h.created_at, h.available_at,
-        h.finished_at, h.unique_key, h.order_key, false, h.result, h.last_error_code, h.last_error, h.next_id, h.replay_of, NULL, NULL, NULL
+        h.finished_at, h.unique_key, h.order_key, false, h.result, h.last_error_code, h.last_error, h.next_id, h.replay_of, NULL,
+        h.worker_id, h.headers, NULL, NULL
     FROM holdfast.job_history h WHERE h.id = chain.id AND h.chain_id IS NULL OR h.chain_id = chain.id
     UNION ALL
     SELECT f.id, f.chain_id, f.kind, f.queue, f.status, f.priority, f.attempt, f.max_attempts, f.created_at, f.available_at,
-        f.finished_at, f.unique_key, f.order_key, false, NULL, f.last_error_code, f.last_error, f.next_id, f.replay_of, NULL, NULL, NULL
+        f.finished_at, f.unique_key, f.order_key, false, NULL, f.last_error_code, f.last_error, f.next_id, f.replay_of, NULL,
+        f.worker_id, f.headers, NULL, NULL
     FROM holdfast.job_failed f WHERE f.id = chain.id AND f.chain_id IS NULL OR f.chain_id = chain.id) AS found
 ORDER BY found.id DESC LIMIT %(limit)s
 

@@ -6,7 +6,8 @@
 CREATE FUNCTION holdfast.get_job(job_id bigint) RETURNS TABLE (
         id bigint, chain_id bigint, kind text, queue text, status text, priority integer, attempt integer, max_attempts integer,
         created_at timestamptz, available_at timestamptz, finished_at timestamptz, unique_key text, order_key text, cancel_requested boolean,
-        result json, error_code text, error text, next_id bigint, replay_of bigint, blockers_left integer, progress real, progress_note text)
+        result json, error_code text, error text, next_id bigint, replay_of bigint, blockers_left integer, worker text,
+        headers json, progress real, progress_note text)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -17,7 +18,8 @@ BEGIN
     RETURN QUERY SELECT j.id, coalesce(j.chain_id, j.id), j.kind::text, j.queue::text, j.status::text, j.priority::integer, j.attempt::integer,
         j.max_attempts::integer, j.created_at, j.available_at, NULL::timestamptz, j.unique_key::text, j.order_key::text,
         j.cancel_requested_at IS NOT NULL, NULL::json, j.last_error_code, j.last_error, NULL::bigint, j.replay_of,
-        CASE WHEN j.blockers_left < 0 THEN 0 ELSE j.blockers_left END, j.progress, j.progress_note
+        CASE WHEN j.blockers_left < 0 THEN 0 ELSE j.blockers_left END,
+        (SELECT w.name FROM holdfast.worker w WHERE w.id = j.locked_by), j.headers, j.progress, j.progress_note
     FROM holdfast.job j WHERE j.id = job_id;
     IF FOUND THEN
         RETURN;
@@ -36,7 +38,7 @@ BEGIN
     RETURN QUERY SELECT past.id, coalesce(past.chain_id, past.id), past.kind::text, past.queue::text, past.status::text, past.priority::integer,
         past.attempt::integer, past.max_attempts::integer, past.created_at, past.available_at, past.finished_at, past.unique_key::text,
         past.order_key::text, false, past.result, past.last_error_code, past.last_error, past.next_id, past.replay_of,
-        NULL::integer, NULL::real, NULL::text
+        NULL::integer, (SELECT w.name FROM holdfast.worker w WHERE w.id = past.worker_id), past.headers, NULL::real, NULL::text
     WHERE past.id IS NOT NULL;
 END $$;
 
