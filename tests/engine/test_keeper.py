@@ -77,7 +77,6 @@ ELSEWHERE = {
     "_engine/process.py": "guards the end of a process, and ends with it",
     "_cli/tick.py": "the one tick of the process, awaited",
     "_cli/top.py": "ends with the terminal",
-    "_engine/jobs/suspension.py": "one watch of a story that waits, cancelled with its attempt",
     "_engine/foreground.py": "the signals and the stop, awaited",
 }
 
