@@ -76,7 +76,7 @@ USES = [
 # Extras without such a message: tables are plain without rich, the kit for Starlette imports nothing of it,
 # `holdfast top` and `holdfast demo` are commands (tests/cli/test_serve.py and test_demo.py), and libpq has a test of
 # its own below.
-WITHOUT = {"binary", "cli", "demo", "starlette", "top"}
+WITHOUT = {"binary", "cli", "demo", "mcp", "starlette", "top"}
 
 
 def _last_line(code: str) -> str:

@@ -25,6 +25,7 @@ PROMISES = {
     "fastapi": "from holdfast.contrib.fastapi import App, lifespan",
     "flask": "from holdfast.contrib.flask import init_app; import holdfast.contrib.flask",
     "kafka": "from holdfast.sinks import KafkaSink; KafkaSink('127.0.0.1')",
+    "mcp": "import holdfast._cli.mcp, holdfast._ops.service; from mcp.server import MCPServer",
     "nats": "from holdfast.sinks import NatsSink; from holdfast.wake import NatsWake; NatsWake('nats://127.0.0.1')",
     "ops": "from holdfast.ops import JwtAccess, operations; import holdfast._cli.server, psycopg_pool; operations(url='postgresql:///x')",
     "opentelemetry": "import holdfast._telemetry.opentelemetry",

@@ -89,6 +89,8 @@ def write() -> None:
 def _entry(package: str, left_out: set[str], sets: dict[str, set[tuple[str, str]]]) -> str:
     first, *_ = package.partition(" \\\n")
     kept = [found for found in re.findall(r"--hash=(\S+)", package) if found not in left_out]
+    if not kept:  # only for another platform
+        return ""
     lines = [first, *(f"    --hash={found}" for found in kept)]
     named = [name for name, members in sets.items() if _name_and_version(package) in members]
     return " \\\n".join(lines) + "\n" + (f"    # {', '.join(named)}\n" if named else "")

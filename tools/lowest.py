@@ -19,6 +19,8 @@ _FLOOR = re.compile(r"([A-Za-z0-9-]+)(?:\[[a-z,]+\])?>=([0-9.]+)$")
 _PIN = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==(\S+)", re.MULTILINE)
 # Checkers, which do not run here, and greenlet, which must come with SQLAlchemy.
 _UNUSED = re.compile(r"mypy|pyright|ruff|.*-stubs|import-linter|greenlet")
+# Extras that need newer versions of what the core needs: they are not part of the lowest set.
+_NEWER = {"mcp"}
 # Their versions go together.
 _ALIKE = {"opentelemetry-sdk": "opentelemetry-api", "opentelemetry-exporter-otlp-proto-grpc": "opentelemetry-api"}
 
@@ -28,7 +30,7 @@ def floors() -> dict[str, str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     listed = [
         *project["dependencies"],
-        *(line for extra in project["optional-dependencies"].values() for line in extra),
+        *(line for name, extra in project["optional-dependencies"].items() if name not in _NEWER for line in extra),
     ]
     found: dict[str, str] = {}
     for line in listed:
@@ -49,7 +51,7 @@ def main() -> None:
     pins |= {name: ours[alike] + ".*" for name, alike in _ALIKE.items()}
     tools = [f"{name}=={pins[name]}" for name in names if name not in ours and not _UNUSED.fullmatch(name)]
     install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python]
-    extras = ",".join(project["project"]["optional-dependencies"])
+    extras = ",".join(set(project["project"]["optional-dependencies"]) - _NEWER)
     subprocess.run([*install, "--resolution", "lowest-direct", f"-e{ROOT}[{extras}]", *tools], check=True)
     listed = subprocess.run(
         [sys.executable, "-m", "uv", "pip", "list", "--python", python, "--format=freeze"],

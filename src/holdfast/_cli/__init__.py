@@ -48,6 +48,7 @@ A `run` that returns a number means that status.
 # retention.py   shows and sets how long history is kept
 # tokens.py      makes, lists and revokes access tokens
 # serve.py       serves the operations API and the dashboard
+# mcp.py         serves read-only tools for assistants
 # top.py         opens the terminal dashboard
 # capacity.py    computes what a deployment can bear
 # check.py       prints all settings and checks the databases
@@ -87,6 +88,7 @@ _COMMANDS = {
     "retention": "look at how many days history is kept, or set it",
     "tokens": "make, list and revoke access tokens of the operations API",
     "serve": "serve the operations API and the dashboard",
+    "mcp": "answer assistants over the Model Context Protocol, read-only",
     "top": "watch and act in the terminal",
     "capacity": "compute what a deployment can bear, and what gives out first",
     "check": "print every setting and its source, and check the databases",

@@ -5,7 +5,6 @@ Exit status: 0 all is well, 4 a warning or not known, 5 a critical problem; 1 an
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast._cli import arguments as args
@@ -43,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    return asyncio.run(_run(arguments))
+    return session.run_async(_run(arguments))
 
 
 async def _run(arguments: argparse.Namespace) -> int:
