@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.async_api import expect
 
+from holdfast import OrderKey
 from tests.browser import shop
 
 if TYPE_CHECKING:
@@ -132,3 +133,21 @@ async def test_a_job_that_comes_after_others_shows_what_it_waits_for(visit: Visi
         await expect(graph.get_by_role("link", name="report.build")).to_be_visible()
     finally:
         live.cancel_all("report.build")
+
+
+async def test_a_stopped_order_key_is_named_and_resumed_beside_its_dead_letter(visit: Visiting, live: Live) -> None:
+    key = OrderKey("account 7", on_failure="block")
+    with live.outage("Stopped"):
+        (dead,) = live.enqueue(shop.charge_card.new(9, "Stopped").options(order_key=key))
+        live.until_all([dead], "failed")
+    (next_,) = live.enqueue(shop.charge_card.new(10, "Stopped").options(order_key=key))
+    at = await visit()
+    problem = at.page.get_by_label("Whether all is well").get_by_role("listitem").filter(has_text="account 7")
+    await expect(problem).to_contain_text(f"The order key account 7 is stopped since job {dead}, card.charge, failed")
+    await problem.get_by_role("link", name=f"Job #{dead}").click()
+    await at.title(f"Job #{dead}")
+    await at.button("Resume the key").click()
+    await at.wait_for_message("account 7: goes on with its next job")
+    live.until_all([next_], "completed")
+    await at.go()
+    await expect(problem).to_have_count(0)
