@@ -93,6 +93,15 @@ async def test_a_key_is_for_one_request_of_one_caller(site: Starlette, database:
         assert (answered.status, answered.refusal.error) == (422, "invalid")
 
 
+async def test_a_key_is_forgotten_after_a_day(site: Starlette, database: str, ledger: Ledger) -> None:
+    """So the table stays small, whoever sends keys."""
+    asked = keyed("POST", "/api/queues/mail/actions", {"action": "pause"}, make_token(database, Role.OPERATOR))
+    assert reply(await ask(site, asked)) == (200, False)
+    ledger.do("UPDATE holdfast.answered SET at = at - interval '25 hours'")
+    assert reply(await ask(site, asked)) == (200, False)
+    assert ledger.value("SELECT count(*) FROM holdfast.answered") == 1
+
+
 def test_every_part_of_a_request_makes_it_another_one() -> None:
     """Also the query, which no writing route takes today."""
     asked = Asked("POST", "/api/queues/mail/actions", json={"action": "pause"})

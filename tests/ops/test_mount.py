@@ -215,6 +215,7 @@ async def test_the_address_may_come_from_the_environment(
     site = operations(timeout=PATIENT)
     answered = await ask(site, Asked("GET", f"/api/jobs/{shop.waiting}", headers=bearer(tokens[Role.VIEWER])))
     assert (answered.json["kind"], answered.json["payload"]["password"]) == ("mail.send", "[redacted]")
+    assert answered.json["payload_bytes"] > len('{"password":""}')
     await site.state.operations.close()
 
 

@@ -43,6 +43,21 @@ async def test_events_reach_their_subscribers_in_the_transaction_of_the_test(
     assert first.order_key.key == "ledger:7"
 
 
+async def test_a_text_that_json_of_the_database_does_not_have_reaches_the_subscriber(
+    app: Holdfast, conn: Conn, kit: Testing
+) -> None:
+    named = app.event("named", dict[str, str])
+    seen: list[dict[str, str]] = []
+
+    @app.on(named, name="book")
+    async def book(event: Event[dict[str, str]]) -> None:
+        seen.append(event.payload)
+
+    await app.publish(conn, named.new({"name": "a\0b"}))
+    await kit.drain(events=True)
+    assert seen == [{"name": "a\0b"}]
+
+
 def test_the_same_on_a_sync_connection(app: Holdfast, database: str) -> None:
     sold = app.event("sold", dict[str, int])
 
