@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from holdfast import Holdfast, InvalidEvent, InvalidJob, Item, Job
+from holdfast._model.not_json import find_unserializable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -139,3 +140,20 @@ def test_a_long_path_is_cut() -> None:
     with pytest.raises(InvalidJob) as caught:
         measure.new(bare=value)
     assert len(str(caught.value)) < 200
+
+
+@dataclass
+class Box:
+    items: Any
+
+
+class Crate(BaseModel):
+    items: Any
+
+
+@pytest.mark.parametrize("made", [Box, Crate])
+def test_what_cannot_be_serialized_is_named_inside_objects_too(made: type[Any]) -> None:
+    assert find_unserializable(made(items=[1])) is None
+    found = find_unserializable(made(items=[1, object()]))
+    assert found is not None
+    assert found.startswith("items.1 is of type object")

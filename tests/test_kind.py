@@ -7,6 +7,7 @@ import json
 import math
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, cast
 from uuid import UUID  # noqa: TC003 - pydantic reads it
 
@@ -19,7 +20,10 @@ from typing_extensions import TypedDict
 import holdfast
 from holdfast import Fail, Holdfast, InvalidEvent, InvalidJob, Item, Job, JsonCodec, PayloadTooLarge, Reschedule
 from holdfast import Job as Alias
-from holdfast._model.new_job import Continue  # noqa: TC001 - pydantic reads it
+from holdfast._model.new_job import (
+    Continue,
+    check_new_job,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -450,3 +454,8 @@ def test_declared_kinds_take_models_dataclasses_and_typed_dicts() -> None:
         declared.new({"to": "hunter2"})  # type: ignore[typeddict-item]
     with pytest.raises(InvalidJob, match="not a JSON object"):
         app.declare("number", int).new(1)
+
+
+def test_an_object_that_looks_like_a_kind_is_no_job() -> None:
+    with pytest.raises(TypeError, match="expected a job, got SimpleNamespace"):
+        check_new_job(SimpleNamespace(new=print, name=7), "app.enqueue")

@@ -428,3 +428,14 @@ def test_a_replaced_job_does_not_wait_for_what_is_behind_it(worker: Worker) -> N
     _, behind = enqueue(worker.conn, job(unique=unique, order_key="a"), job(order_key="a"))
     with pytest.raises(InvalidJob, match="would wait for itself"):
         enqueue(worker.conn, job(unique=unique, after=[behind]))
+
+
+def test_a_job_is_due_from_the_moment_that_its_last_chain_has_ended(worker: Worker) -> None:
+    """With an older time it would be below the floors of claims."""
+    first, second = enqueue(worker.conn, job(), job())
+    (waits,) = enqueue(worker.conn, job(after=[first, second]))
+    worker.conn.execute("UPDATE holdfast.job SET available_at = now() - interval '1 hour'")
+    due = "SELECT available_at > now() - interval '1 minute' FROM holdfast.job WHERE id = %s"
+    for ends, is_due in zip(worker.claim(), (False, True), strict=True):
+        worker.end([ends])
+        assert number(worker.conn, due, waits) is is_due

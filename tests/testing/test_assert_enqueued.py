@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Holdfast, Job, OrderKey, Unique, UnknownKind
 from holdfast._logs.log import carry_trace
+from holdfast._testing.results import LONGEST_SHOWN, _cut
 from holdfast.testing import Testing
 
 if TYPE_CHECKING:
@@ -215,3 +216,8 @@ async def test_calls_are_known_until_they_are_awaited(app: Holdfast, kit: Testin
     ]
     await forgotten
     assert kit.unawaited == []
+
+
+def test_a_text_is_cut_where_it_is_too_long_and_no_sooner() -> None:
+    longest = "a" * LONGEST_SHOWN
+    assert [_cut(longest), _cut(f"{longest}b")] == [longest, f"{longest}…"]

@@ -65,8 +65,6 @@ class Handlers:
         self.worker = worker
         self._retry = retry
         self._grace = grace
-        self._new_until = time.monotonic() + grace
-        """Until then this process has started recently."""
         self._unread: dict[tuple[str, int], tuple[float, float]] = {}
         """By kind and version: when a payload was unreadable for the first time, and for the last time."""
 
@@ -271,9 +269,7 @@ class Handlers:
     def _misfit(self, attempt: Attempt, exc: BaseException) -> Outcome:
         """Give the job back for a while: during a rolling deploy another worker may be able to read its payload."""
         failure = Failure.of(exc)
-        if isinstance(exc, InvalidJob) and (
-            attempt.claimed.young or time.monotonic() < self._new_until or self._may_fit_others(attempt)
-        ):
+        if isinstance(exc, InvalidJob) and (attempt.claimed.young or self._may_fit_others(attempt)):
             return Released(MISFIT_PAUSE, failure)
         return Failed(failure, exc)
 
