@@ -367,3 +367,10 @@ async def test_another_column_of_time_is_refused(tenders: History) -> None:
 def test_invalid_values_are_refused(make: Callable[[], object], error: type[Exception], output: str) -> None:
     with pytest.raises(error, match=output):
         make()
+
+
+async def test_an_error_of_the_driver_has_no_message_of_the_server() -> None:
+    archive = Archive("shop.orders", "created_at", hot="1 month")
+    with pytest.raises(ArchiveError, match=r"^Archive of shop.orders: ProgrammingError$"):
+        async with moving._explained(archive):
+            raise psycopg.ProgrammingError("the query has 1 placeholder but 2 parameters were passed")

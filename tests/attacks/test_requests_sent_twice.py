@@ -94,7 +94,7 @@ async def test_a_key_is_for_one_request_of_one_caller(site: Starlette, database:
 
 
 async def test_a_key_is_forgotten_after_a_day(site: Starlette, database: str, ledger: Ledger) -> None:
-    """So the table stays small, whoever sends keys."""
+    """So the table stays small however many keys are sent."""
     asked = keyed("POST", "/api/queues/mail/actions", {"action": "pause"}, make_token(database, Role.OPERATOR))
     assert reply(await ask(site, asked)) == (200, False)
     ledger.do("UPDATE holdfast.answered SET at = at - interval '25 hours'")
