@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from holdfast._app.app import Holdfast
+from holdfast._model.continuation import Continue
 from holdfast._model.errors import InvalidJob
-from holdfast._model.new_job import Continue, Envelope, NewJob
+from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.unique import Unique
 
 

@@ -20,10 +20,8 @@ from typing_extensions import TypedDict
 import holdfast
 from holdfast import Fail, Holdfast, InvalidEvent, InvalidJob, Item, Job, JsonCodec, PayloadTooLarge, Reschedule
 from holdfast import Job as Alias
-from holdfast._model.new_job import (
-    Continue,
-    check_new_job,
-)
+from holdfast._model.continuation import Continue  # noqa: TC001 - pydantic reads it
+from holdfast._model.new_job import check_new_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from tests.kit.commands import environment
@@ -88,7 +89,9 @@ def test_a_command_looks_and_acts(tmp_path: Path, database: str, words: str) -> 
 
 
 def test_the_audit_names_the_user(tmp_path: Path, database: str) -> None:
-    done = run(tmp_path, COMMAND, "queues", "pause", "default", database=database)
+    with psycopg.connect(database) as conn:
+        conn.execute("INSERT INTO holdfast.queue (name) VALUES ('mail')")
+    done = run(tmp_path, COMMAND, "queues", "pause", "mail", database=database)
     assert done.returncode == 0, done.stderr
 
 

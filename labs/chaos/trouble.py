@@ -157,7 +157,7 @@ async def reads(_: Job[State], text: str, *, odd: bool = False) -> int:
 
 def shorten_grace() -> None:
     """Let this process give back what it cannot read for a moment only."""
-    holdfast._engine.worker.DEPLOY_GRACE = GRACE
+    holdfast._engine.worker.DEPLOY_GRACE = GRACE  # type: ignore[attr-defined] # it reads its own copy
     holdfast._engine.jobs.run_handlers.MISFIT_PAUSE = timedelta(milliseconds=400)
 
 

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from holdfast._engine.runner import Budget, Counts, Tick
     from holdfast._model.batch_kind import BatchKind, Item
     from holdfast._model.codec import JsonCodec
+    from holdfast._model.continuation import Continue, Group
     from holdfast._model.databases import Databases, by_key
+    from holdfast._model.declared_kind import DeclaredKind
     from holdfast._model.errors import (
         Aborted,
         AbortReason,
@@ -45,10 +47,10 @@ if TYPE_CHECKING:
     )
     from holdfast._model.event import Event, NewEvent, Topic
     from holdfast._model.job import Blocker, Busy, Fail, Handle, Job, Progress, Reschedule, SyncJob
-    from holdfast._model.kind import DeclaredKind, Kind
+    from holdfast._model.kind import Kind
     from holdfast._model.limit import Limit
     from holdfast._model.message import Message
-    from holdfast._model.new_job import Continue, Group, NewJob, OrderKey
+    from holdfast._model.new_job import NewJob, OrderKey
     from holdfast._model.retry import Retry
     from holdfast._model.schedule import Cron, Every
     from holdfast._model.settings import Settings, SettingsError
@@ -159,17 +161,17 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
             "ChainAwaited": "holdfast._model.errors",
             "ChainFailed": "holdfast._model.errors",
             "ChainLine": "holdfast._store.chain",
-            "Continue": "holdfast._model.new_job",
+            "Continue": "holdfast._model.continuation",
             "Counts": "holdfast._engine.runner",
             "Cron": "holdfast._model.schedule",
             "Databases": "holdfast._model.databases",
-            "DeclaredKind": "holdfast._model.kind",
+            "DeclaredKind": "holdfast._model.declared_kind",
             "DuplicateJob": "holdfast._model.errors",
             "Event": "holdfast._model.event",
             "Every": "holdfast._model.schedule",
             "Fail": "holdfast._model.job",
             "FailedAttempt": "holdfast._engine.report.hook",
-            "Group": "holdfast._model.new_job",
+            "Group": "holdfast._model.continuation",
             "Handle": "holdfast._model.job",
             "Holdfast": "holdfast._app.app",
             "HoldfastError": "holdfast._model.errors",

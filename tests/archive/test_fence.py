@@ -48,7 +48,7 @@ async def test_one_process_exports_and_a_stale_one_records_nothing(history: Hist
         assert not await run(conn, report_export(period, stale, rows_done=1))
         assert not await run(conn, record_upload(period, stale, other, schema_version=1))
         assert not await run(conn, record_verified(period, stale, etag="x"))
-        assert not await run(conn, record_export_error(period, stale, "x"))
+        assert not await run(conn, record_export_error(period, stale, "x", incomplete=False))
         [export] = await history.exports()
         assert (export.state, export.object, export.rows) == ("verified", upload.object, 10)
 

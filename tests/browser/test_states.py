@@ -139,5 +139,5 @@ async def test_a_token_that_holds_no_more_ends_the_session(visit: Visiting, live
 async def test_there_is_no_such_page(visit: Visiting) -> None:
     at = await visit(path="nowhere")
     await expect(at.page.get_by_role("heading", name="There is no such page")).to_be_visible()
-    await at.page.get_by_role("link", name="Go to the overview").click()
+    await at.page.get_by_role("link", name="Go to the first page").click()
     await at.title("Overview")

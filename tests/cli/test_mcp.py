@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.types import TextContent
 from psycopg.conninfo import make_conninfo
 
 from tests.kit.commands import environment
@@ -39,7 +40,9 @@ async def call(client: Client, tool: str, **arguments: Any) -> Any:
 async def refused(client: Client, tool: str, **arguments: Any) -> str:
     answer = await client.call_tool(tool, arguments)
     assert answer.is_error
-    return answer.content[0].text  # type: ignore[union-attr] - text is all that an error has
+    [refusal] = answer.content
+    assert isinstance(refusal, TextContent)
+    return refusal.text
 
 
 @pytest.fixture

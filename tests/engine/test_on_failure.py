@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import pytest
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.kit.ledger import Ledger
 
 ONCE = replace(AT_ONCE, max_attempts=1)
-Made = "NewJob[Any]"
+Made: TypeAlias = "NewJob[Any]"
 
 
 def raises(app: Holdfast) -> Made:
@@ -120,7 +120,7 @@ async def test_every_way_writes_it_once(
 
     made = way(app)
     if way is follows_a_duplicate:
-        ledger.enqueue(app.kinds["k"].new().options(unique="one"))
+        ledger.enqueue(cast("Any", app.kinds["k"]).new().options(unique="one"))
     dead = ledger.enqueue_one(made.options(on_failure=report.new(7)))
     if way is unreadable:
         ledger.do("UPDATE holdfast.job SET created_at = now() - interval '1 hour'")

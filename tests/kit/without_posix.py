@@ -24,10 +24,12 @@ import subprocess
 import sys
 import tempfile
 import uuid
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-IMPORTED = (getpass, importlib.metadata, logging.config, multiprocessing, random, shutil, socketserver, ssl)
-IMPORTED += (subprocess, tempfile, uuid)
+IMPORTED = (
+    *(getpass, importlib.metadata, logging.config, multiprocessing, random, shutil, socketserver, ssl),
+    *(subprocess, tempfile, uuid),
+)
 MODULES = ("fcntl", "grp", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty")
 # What signal has on Windows.
 SIGNALS = {"SIGABRT", "SIGFPE", "SIGILL", "SIGINT", "SIGSEGV", "SIGTERM"}
@@ -61,7 +63,7 @@ def remove() -> None:
     def refuse(*_: Any) -> NoReturn:
         raise NotImplementedError
 
-    asyncio.SelectorEventLoop.add_signal_handler = refuse  # type: ignore[method-assign]
+    cast("Any", asyncio.SelectorEventLoop).add_signal_handler = refuse
 
 
 if __name__ == "__main__":

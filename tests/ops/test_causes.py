@@ -250,7 +250,7 @@ def test_long_jobs_that_take_every_slot_are_named_with_what_waits_behind_them() 
 
 
 def test_a_backlog_that_shrinks_is_catching_up_and_says_until_when() -> None:
-    earlier = {"earlier_at": ago(21), "earlier_due": {"default": 2000}}
+    earlier: dict[str, Any] = {"earlier_at": ago(21), "earlier_due": {"default": 2000}}
     ends = [KindEnds("default", "mail", "completed", 5000, 2250)]
     problem = only(facts(due(1640, oldest=100), ends=ends, **earlier))
     assert problem.code == "catching_up"

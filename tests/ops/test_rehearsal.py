@@ -18,8 +18,8 @@ from pydantic import BaseModel
 from holdfast import Holdfast, Job, OrderKey, Retry
 from holdfast._engine import worker_report
 from holdfast._engine.jobs import run_handlers
+from holdfast._ops.caller import RequestRefused
 from holdfast._ops.causes import fleet, jobs, relays
-from holdfast._ops.pool import RequestRefused
 from holdfast._ops.service import Service
 from holdfast._relay.message import Unavailable
 from tests.browser.process import Process
@@ -341,14 +341,14 @@ async def test_an_order_key_that_a_dead_letter_stopped(
     database: str, service: Service, conn: psycopg.AsyncConnection[Any]
 ) -> None:
     shop = Shop(database)
-    ordered = {"order_key": OrderKey("account 7", on_failure="block")}
+    key = OrderKey("account 7", on_failure="block")
     async with shop.worker():
         await gone(service)
         shop.broken = True
-        (first,) = await enqueue(conn, shop, shop.send.new(1).options(**ordered))
+        (first,) = await enqueue(conn, shop, shop.send.new(1).options(order_key=key))
         await named(service, "order_stopped")
         shop.broken = False
-        await enqueue(conn, shop, *(shop.send.new(number).options(**ordered) for number in range(5)))
+        await enqueue(conn, shop, *(shop.send.new(number).options(order_key=key) for number in range(5)))
         problem = await named(service, "order_stopped")
         assert (
             f"The order key account 7 is stopped since job {first}, mail.send, failed with TimeoutError" in problem.text

@@ -117,7 +117,7 @@ class LimitMachine(RuleBasedStateMachine):
             run_sync(
                 self.conn,
                 cancel_job(live[place % len(live)]) if how == "cancel" else delete_chains([live[place % len(live)]]),
-            )  # type: ignore[arg-type]
+            )
 
     @rule(place=PLACES)
     def replay(self, place: int) -> None:

@@ -27,7 +27,7 @@ def _change(name: str, *changes: tuple[str, str]) -> None:
 
 def _plain(*changes: tuple[str, str]) -> None:
     """Make the mistake in plain claims. They follow one another, or the next whole claim would often mend it."""
-    due.WHOLE_EVERY = due.LONGEST_PLAIN = math.inf  # type: ignore[misc]
+    due.WHOLE_EVERY = due.LONGEST_PLAIN = math.inf
     _change("claim_plain", *changes)
 
 
@@ -70,7 +70,7 @@ def trust_names() -> None:
 def leave_the_record() -> None:
     async def leave(_self: Claimer) -> None: ...
 
-    Claimer._delete_sleep_record = leave  # type: ignore[method-assign]
+    cast("Any", Claimer)._delete_sleep_record = leave
 
 
 def hoard() -> None:

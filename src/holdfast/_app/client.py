@@ -32,12 +32,13 @@ if TYPE_CHECKING:
 
     from holdfast._app.verbs import Verbs
     from holdfast._model.connection import AsyncConnection
+    from holdfast._model.continuation import Continue
     from holdfast._model.databases import Databases
     from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
     from holdfast._model.job import Handle, HasResult, Job
     from holdfast._model.message import Message
-    from holdfast._model.new_job import Continue, NewJob
+    from holdfast._model.new_job import NewJob
     from holdfast._model.schedule import Missed, Schedule
     from holdfast._store.chain import ChainLine, Completion
     from holdfast._store.job import Chain, JobInfo, Rescheduling, RetryResult

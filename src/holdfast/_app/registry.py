@@ -13,10 +13,11 @@ from holdfast._engine.runners.http import TIMEOUT as HTTP_TIMEOUT
 from holdfast._engine.runners.http import HttpCall
 from holdfast._model.batch_kind import BatchKind, Item
 from holdfast._model.call import explained
+from holdfast._model.declared_kind import DeclaredKind
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import HoldfastError, InvalidJob, KindTaken, SubscriptionTaken
 from holdfast._model.event import Subscriber
-from holdfast._model.kind import DeclaredKind, Kind
+from holdfast._model.kind import Kind
 from holdfast._model.new_job import OMITTED, Envelope, NewJob, Omitted, check_new_job
 from holdfast._model.retry import Retry
 from holdfast._model.work import SHORTEST_LEASE, Executor, longest_run, work_of

@@ -24,13 +24,14 @@ from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
 from holdfast._engine.runner import BUILT_IN
 from holdfast._model.call import refuse_in_child, type_name
+from holdfast._model.continuation import Continue
 from holdfast._model.databases import Databases, check_address, databases_of, named
 from holdfast._model.databases_file import DatabasesFile
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import HoldfastError, InvalidJob
 from holdfast._model.job import Handle
 from holdfast._model.message import Message
-from holdfast._model.new_job import LAST_ID, LONGEST_DELAY, Continue, NewJob, check_new_job
+from holdfast._model.new_job import LAST_ID, LONGEST_DELAY, NewJob, check_new_job
 from holdfast._model.option import check_time
 from holdfast._model.schedule import check_missed, check_schedule
 from holdfast._model.settings import Settings, SettingsError

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._cli import table
-from holdfast._ops.waits import read_waits
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_worker
 from holdfast._store.step import read_journal, step_lines
 from holdfast._store.worker import served_runtime
@@ -36,6 +35,8 @@ class Story(NamedTuple):
 
 
 async def read_story(service: Service, job_id: int) -> Story | None:
+    from holdfast._ops.waits import read_waits
+
     async with service.reading() as transaction:
         read = transaction.run
         job = await read(read_job(job_id))

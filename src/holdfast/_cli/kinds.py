@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from holdfast._cli import load, table
 from holdfast._cli.typescript import interfaces
-from holdfast._model.kind import Kind, payload_schemas
+from holdfast._model.kind import Kind
+from holdfast._model.payload_schemas import payload_schemas
 
 if TYPE_CHECKING:
     import argparse

@@ -11,11 +11,14 @@ failure_record.py  converts failures of steps to JSON and back
 message.py         holds the messages that stories receive
 kind.py            holds a handler under its name, and makes jobs for it
 handler.py         checks the function that runs the jobs of a kind, and reads its parameters
+declared_kind.py   is a kind whose handler runs in another service
+payload_schemas.py returns the JSON schemas of payloads
 batch_kind.py      holds a handler that takes several jobs in one call
 work.py            holds how the jobs of a kind are run: their lease, their longest runtime, and where
 codec.py           converts payloads and results to JSON text and back, by their declared types
 not_json.py        finds values that JSON does not have: NaN, sets, other objects
 new_job.py         holds a validated job and its options before it is enqueued
+continuation.py    holds what goes on a chain: the next job, or a group
 limit.py           holds a limit, and makes its key from a job's arguments
 unique.py          holds the unique key of a job, given or made from its arguments
 option.py          checks the values of options: text, numbers, choices, times, headers

@@ -21,9 +21,10 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
     from holdfast._model.codec import JsonCodec
+    from holdfast._model.continuation import Continue
     from holdfast._model.job import Job, Signal
     from holdfast._model.limit import Limit
-    from holdfast._model.new_job import Continue, Envelope, NewJob
+    from holdfast._model.new_job import Envelope, NewJob
     from holdfast._model.unique import Unique
     from holdfast._model.work import Work
 
@@ -76,7 +77,7 @@ class BatchKind(Kind[[list[Item[A]]], T_co]):
     def new(self: BatchKind[A, Sequence[R | Continue[R] | Signal]], args: A, /) -> NewJob[R]: ...
     def new(self, args: A, /) -> NewJob[Any]:
         """Validate the arguments of one job and return a job that can be enqueued."""
-        value = as_json_data(self.name, self._adapter, args, strict=False)
+        value = as_json_data(self.name, self.adapter, args, strict=False)
         return self._job(json_object(self.name, value))
 
     @overload
@@ -97,7 +98,7 @@ class BatchKind(Kind[[list[Item[A]]], T_co]):
         return {"args": value}
 
     @cached_property
-    def _adapter(self) -> TypeAdapter[Any]:
+    def adapter(self) -> TypeAdapter[Any]:
         """The type adapter, built at first use, when every name in the annotations exists."""
         return adapter_of(self.name, _arguments_of(self.name, self.handler))
 

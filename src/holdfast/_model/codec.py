@@ -16,9 +16,9 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from holdfast._logs.failure import Failure
+from holdfast._model.continuation import Continue
 from holdfast._model.errors import HoldfastError, InvalidJob, PayloadTooLarge
 from holdfast._model.job import Signal
-from holdfast._model.new_job import Continue
 from holdfast._model.not_json import (
     find_lost,
     find_non_finite,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import field, make_dataclass, replace
 from functools import cached_property
 from typing import (
     TYPE_CHECKING,
     Any,
     Generic,
-    Literal,
     NoReturn,
     ParamSpec,
     Protocol,
@@ -20,7 +19,7 @@ from typing import (
     overload,
 )
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from holdfast._logs.failure import Failure
 from holdfast._model.call import explained, parameter_text, suggestion, type_name
@@ -36,9 +35,9 @@ from holdfast._model.work import check_option
 
 if TYPE_CHECKING:
     from holdfast._model.codec import JsonCodec
+    from holdfast._model.continuation import Continue
     from holdfast._model.job import Blocker, Job, Signal
     from holdfast._model.limit import Limit
-    from holdfast._model.new_job import Continue
     from holdfast._model.retry import Retry
     from holdfast._model.work import Work
 
@@ -121,7 +120,7 @@ class Kind(Generic[P, T_co]):
     @cached_property
     def envelope(self) -> Envelope:
         """The job's options, built at first use, when the environment's limit of attempts is available."""
-        return self._envelope if self.work.retry is not None else _with_attempts(self._envelope)
+        return self._envelope if self.work.retry is not None else with_attempts(self._envelope)
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> T_co:
         try:
@@ -189,7 +188,7 @@ class Kind(Generic[P, T_co]):
             raise InvalidJob(f"{self.name}: {twice} given twice: write {self._example_call()}")
         given.update(kwargs)
         try:
-            value = as_json_data(self.name, self._adapter, given, strict=False)
+            value = as_json_data(self.name, self.adapter, given, strict=False)
         except InvalidJob:
             self._check_names(given)
             raise
@@ -221,14 +220,14 @@ class Kind(Generic[P, T_co]):
         payload = self.codec.encode(value, kind=self.name)
         text = self.codec.plain(payload)
         # Pydantic validates neither defaults nor the fields of an instance that it is given.
-        from_json(self.name, self._adapter, text)
-        check_secrets(self.name, self._adapter, text)
+        from_json(self.name, self.adapter, text)
+        check_secrets(self.name, self.adapter, text)
         return NewJob(self.envelope_of(value), payload, self.read_result, self.returns.plain, value)
 
     def arguments(self, payload: str, version: int = 1) -> dict[str, Any]:
         """Return the handler's keyword arguments from a stored payload; raises InvalidJob when it is not valid."""
         text = self.codec.plain(payload) if version == self.version else self._upgraded(payload, version)
-        return self._as_arguments(from_json(self.name, self._adapter, text))
+        return self._as_arguments(from_json(self.name, self.adapter, text))
 
     def _as_arguments(self, value: object) -> dict[str, Any]:
         return vars(value)
@@ -256,7 +255,7 @@ class Kind(Generic[P, T_co]):
 
         `id`: as in the handle that `enqueue` returned. It must be the first job of its chain. Nothing is looked up.
         """
-        _check_id(self.name, id)
+        check_id(self.name, id)
         return Handle(id, id, created=False, decode=self.read_result, encode=self.returns.plain)
 
     def read_result(self, text: str | None) -> Any:
@@ -302,7 +301,7 @@ class Kind(Generic[P, T_co]):
         return tuple(p.name for p in self.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY)
 
     @cached_property
-    def _adapter(self) -> TypeAdapter[Any]:
+    def adapter(self) -> TypeAdapter[Any]:
         """The type adapter, built at first use, when every name in the annotations exists."""
         annotated = {name: p.annotation for name, p in self.parameters.items() if p.annotation is not p.empty}
         hints = hints_of(self.name, self.handler, annotated)
@@ -314,84 +313,6 @@ class Kind(Generic[P, T_co]):
     def returns(self) -> Result:
         """Encodes and decodes the results of this kind."""
         return Result(self.name, self.handler, lambda hint: hint)
-
-
-class DeclaredKind(Generic[A]):
-    """A kind whose handler runs in another service: its jobs can be enqueued here, but not run."""
-
-    def __init__(  # noqa: PLR0913 - one keyword per part of a kind
-        self,
-        model: type[A],
-        envelope: Envelope,
-        *,
-        codec: JsonCodec,
-        own_limit: bool,
-        unique: str | Unique | None = None,
-        limits: tuple[Limit, ...] = (),
-        tenant: str | None = None,
-    ) -> None:
-        self.model = model
-        self._envelope = envelope
-        self._codec = codec
-        self._own_limit = own_limit
-        self._unique = unique_of(unique)
-        self._limits = limits
-        self._tenant = tenant_of(tenant)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self.name}>"
-
-    @property
-    def name(self) -> str:
-        """The name under which its jobs are stored."""
-        return self._envelope.kind
-
-    @cached_property
-    def envelope(self) -> Envelope:
-        """The job's options, built at first use as in `Kind`."""
-        return self._envelope if self._own_limit else _with_attempts(self._envelope)
-
-    def new(self, args: A) -> NewJob[object]:
-        """Validate the arguments and return a job that can be enqueued."""
-        value = as_json_data(self.name, self._adapter, args, strict=True)
-        payload = self._codec.encode(arguments := json_object(self.name, value), kind=self.name)
-        # The payload is not decoded here as in `Kind`: the other service may use other names and formats.
-        check_secrets(self.name, self._adapter, self._codec.plain(payload))
-        return NewJob(
-            self.envelope.with_keys(self._unique, self._limits, self._tenant, arguments), payload, arguments=arguments
-        )
-
-    def handle(self, id: int, /) -> Handle[object]:  # noqa: A002 - the usual name
-        """Return a handle for a job of this kind from its id. Its result is plain JSON."""
-        _check_id(self.name, id)
-        return Handle(id, id, created=False)
-
-    @cached_property
-    def _adapter(self) -> TypeAdapter[A]:
-        return adapter_of(self.name, self.model)
-
-
-def payload_schemas(kinds: Iterable[Kind[..., Any] | DeclaredKind[Any]]) -> dict[str, Any]:
-    """Return the JSON schema of an object that has the payload of each kind under its name."""
-    adapters: list[tuple[str, Literal["validation"], TypeAdapter[Any]]]
-    adapters = [(kind.name, "validation", kind._adapter) for kind in kinds]  # noqa: SLF001 - of this module
-    try:
-        found, shared = TypeAdapter.json_schemas(adapters, ref_template="#/$defs/{model}")
-    except PydanticUserError as exc:
-        raise InvalidJob(f"a payload has no JSON schema: {Failure.of(exc).text}") from None
-    schemas = {name: found[name, "validation"] for name, *_ in sorted(adapters, key=lambda adapter: adapter[0])}
-    text = json.dumps([schemas, shared])
-    for name, schema in schemas.items():
-        # Pydantic shares the payload itself, too, where a plain schema is easier to read.
-        if text.count(f'"{schema.get("$ref")}"') == 1:
-            schemas[name] = shared["$defs"].pop(schema["$ref"].rpartition("/")[2])
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "type": "object",
-        "properties": schemas,
-        "required": [*schemas],
-        **shared,
-    }
 
 
 def unique_of(given: str | Unique | None) -> Unique | None:
@@ -418,11 +339,11 @@ def retries_of(kinds: Mapping[str, Kind[..., Any]], default: Retry) -> dict[str,
     return {name: kind.work.retry or default for name, kind in kinds.items()}
 
 
-def _with_attempts(envelope: Envelope) -> Envelope:
+def with_attempts(envelope: Envelope) -> Envelope:
     return replace(envelope, max_attempts=read_retry(os.environ).max_attempts)
 
 
-def _check_id(kind: str, given: object) -> None:
+def check_id(kind: str, given: object) -> None:
     if type(given) is not int:
         raise TypeError(f"{kind}.handle: expected the id of a job, which is a whole number, got {type_name(given)}")
 

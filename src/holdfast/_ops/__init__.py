@@ -9,7 +9,8 @@ routes.py       lists all routes with their roles and handlers, and keeps the st
 access.py       authenticates the caller by token, JWT, session cookie or host, and checks the role and the origin
 jwt.py          verifies JSON Web Tokens of a trusted issuer
 caller.py       defines the caller, roles, tokens, limits per caller, and the refusal of a request
-requests.py     defines the queries and bodies that the API accepts, and reads them within limits
+requests.py     defines the queries and bodies that the API accepts
+reading.py      reads them within limits
 databases.py    has the connections of each database, and summarizes its state
 newest.py       shares readings of a database between concurrent requests
 service.py      runs every query and action, bounded in time and size

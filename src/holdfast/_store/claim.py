@@ -352,9 +352,7 @@ class Floors:
             self._floors[Lane._make(lane)] = min(floor, (promoted[0], promoted[1] - 1)) if promoted else floor
         if begins or self._begins:
             self._keep_below(begins or {}, turns)
-        for lane in (
-            list(islice(self._floors, len(self._floors) - MOST_LANES)) if len(self._floors) > MOST_LANES else ()
-        ):
+        for lane in list(islice(self._floors, max(len(self._floors) - MOST_LANES, 0))):
             del self._floors[lane]
         now = self._clock()
         tier = REACHES.index(reach)
@@ -390,8 +388,7 @@ class Floors:
             times = times + 1 if last == place and lane not in turns else 1
             self._begins[lane] = (place, times)
             if times <= STEPS_AT_MOST and lane in self._floors:
-                since, number = place
-                self._floors[lane] = min(self._floors[lane], (since, number - 1))
+                self._floors[lane] = min(self._floors[lane], (place[0], place[1] - 1))
 
     def drop(self) -> None:
         """Remove all floors: after a reconnect it may be another server with another clock."""

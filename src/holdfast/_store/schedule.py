@@ -159,9 +159,8 @@ def add_schedule(name: str, every: Schedule, job: NewJob[Any], *, missed: Missed
             raise HoldfastError(f"{name}: the code declares a schedule of this name: choose another one")
         return bool(rows[0][0])
 
-    return statement("add_schedule", read, name=name, schedule=every.text, job=job.as_json(), missed=missed).storing(
-        InvalidJob
-    )
+    added = statement("add_schedule", read, name=name, schedule=every.text, job=job.as_json(), missed=missed)
+    return added.storing(InvalidJob)
 
 
 def taken_schedules(names: Iterable[str]) -> Statement[list[str]]:
@@ -245,10 +244,7 @@ class FilledSlots(NamedTuple):
 
 
 def enqueue_slots(looks: Sequence[PeriodicScan]) -> Statement[FilledSlots]:
-    """Enqueue the jobs of due slots and move to the next slots. Slots that other workers took are left out.
-
-    If one job cannot be enqueued, none is.
-    """
+    """Enqueue the jobs of due slots that no other worker took, all or none, and move to the next slots."""
     return statement(
         "enqueue_slots",
         lambda rows: FilledSlots(len(rows), [EnqueuedJob(*job) for *job, created in rows if created]),

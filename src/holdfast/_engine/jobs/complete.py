@@ -12,9 +12,10 @@ from holdfast._engine.jobs.steps import Steps
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import traceback_for
 from holdfast._logs.log import TRACEPARENT, Log, current_trace, trace_in
+from holdfast._model.continuation import Continue
 from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, LeaseLost
 from holdfast._model.job import Completed, Progress
-from holdfast._model.new_job import Continue, check_result
+from holdfast._model.new_job import check_result
 from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.finish import Ending, complete_batch, complete_job
 from holdfast._store.lease import ClaimAnswer, report_progress
