@@ -92,6 +92,7 @@ async def test_a_subject_of_a_jwt_cannot_take_a_local_name(
     sites: Callable[..., Starlette], database: str, ledger: Ledger
 ) -> None:
     make_token(database, Role.OPERATOR)
+    ledger.do("INSERT INTO holdfast.queue (name) VALUES ('mail')")
     issuer = Issuer()
     site = sites(jwt=JwtAccess(issuer=ISSUER, audience=AUDIENCE, keys=issuer.keys))
     headers = bearer(issuer.token(role="operator", sub="ann"))

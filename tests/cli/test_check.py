@@ -147,9 +147,10 @@ def test_a_live_worker_is_counted(database: str, conn: psycopg.Connection[Any]) 
 def test_show_says_that_no_live_worker_takes_a_job(database: str, conn: psycopg.Connection[Any]) -> None:
     (waiting,) = enqueue(conn, job("k", queue="mail"))
     output = holdfast("jobs", "show", str(waiting), database=database)
-    assert "\nNo live worker takes k from the queue mail.\n" in output.out
+    assert "\nNo live worker takes k from the queue mail. Run: holdfast worker\n" in output.out
     run_sync(conn, register_worker("w", queues=["mail"], kinds=["k"]))
-    assert holdfast("jobs", "show", "--json", str(waiting), database=database).json["served"] is True
+    [wait] = holdfast("jobs", "show", "--json", str(waiting), database=database).json["waits"]
+    assert wait["code"] == "turn"
 
 
 def test_show_prints_the_last_traceback_and_how_long_attempts_ran(database: str, conn: psycopg.Connection[Any]) -> None:

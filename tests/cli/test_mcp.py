@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from mcp.types import TextContent
 from psycopg.conninfo import make_conninfo
 
@@ -27,8 +28,10 @@ TOOLS = {"status", "why_does_it_wait", "show_job", "search_jobs", "dead_letters"
 async def asking(database: str, *options: str) -> AsyncGenerator[Client]:
     env = environment(database) | {"PATH": os.environ["PATH"]}
     command = StdioServerParameters(command=sys.executable, args=["-m", "holdfast", "mcp", *options], env=env)
-    async with Client(command) as client:
-        yield client
+    # Its own standard error may be one that an earlier test has closed.
+    with Path(os.devnull).open("w") as nowhere:  # noqa: ASYNC230 - it is never slow
+        async with Client(stdio_client(command, nowhere)) as client:
+            yield client
 
 
 async def call(client: Client, tool: str, **arguments: Any) -> Any:

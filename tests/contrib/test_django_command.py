@@ -94,7 +94,7 @@ def test_a_worker_of_several_processes_is_of_the_site(database: str) -> None:
 LEAVE = """
 import threading
 from asgiref.sync import sync_to_async
-from holdfast._cli.process import Process
+from holdfast._engine.process import Process
 from holdfast._model.settings import Settings
 
 place = Process(Settings.load({}))

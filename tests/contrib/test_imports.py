@@ -35,6 +35,6 @@ def test_the_commands_that_take_an_application_are_known() -> None:
     taking = [
         name
         for name, parser in dict(commands.choices).items()
-        if any(action.dest == "app" for action in parser._actions)
+        if any(action.dest in ("app", "apps") for action in parser._actions)
     ]
     assert tuple(taking) == cli._OF_AN_APPLICATION

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._ops.access import COOKIE
 from holdfast._ops.caller import Token
-from holdfast._ops.reading import LARGEST_BODY
+from holdfast._ops.read_requests import LARGEST_BODY
 from tests.kit.asking import Asked, bearer
 from tests.kit.issuer import Issuer
 

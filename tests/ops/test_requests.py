@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast._ops import reading
+from holdfast._ops import read_requests as reading
 from holdfast.ops import Role, operations
 from tests.kit.access import PATIENT
 from tests.kit.asking import Asked, ask, bearer

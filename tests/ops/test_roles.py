@@ -45,6 +45,7 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("GET", "/api/overview"): Example(query="minutes=30"),
     ("GET", "/api/overview/live"): Example(),
     ("GET", "/api/jobs"): Example(query="kind=mail.send&status=pending&limit=2&created_from=2020-01-01T00:00:00Z"),
+    ("POST", "/api/order-keys/actions"): Example(json={"action": "resume", "key": "account 7"}, status=404),
     ("POST", "/api/jobs/actions"): Example(json={"action": "cancel", "filter": {"queue": "mail"}, "preview": True}),
     ("GET", "/api/jobs/{id}"): Example(id="{completed}"),
     ("GET", "/api/chains"): Example(query="limit=5"),

@@ -78,7 +78,7 @@ async def test_a_worker_registers_no_setting_that_is_not_shown(database: str) ->
     async with make_app(database).worker():
         with psycopg.connect(database) as conn:
             (row,) = conn.execute("SELECT settings FROM holdfast.worker").fetchall()
-    assert set(row[0]) == set(StatsConfig.model_fields)
+    assert set(row[0]) == {*StatsConfig.model_fields, "heartbeat_ms"}, "the heartbeat shows in the state of the worker"
     assert {type(value) for value in row[0].values()} == {int}
 
 

@@ -53,7 +53,7 @@ def test_two_finishers_at_once_count_down_twice(connect: Connect) -> None:
         watch,
         "update_waiters",
         ("ELSE j.blockers_left - c.ended END", f"ELSE {left} END"),
-        ("OR j.blockers_left = c.ended THEN 'pending'", f"OR {left} = 0 THEN 'pending'"),
+        ("OR j.blockers_left = c.ended) THEN 'pending'", f"OR {left} = 0) THEN 'pending'"),
     )
     assert finish_two() == "blocked", "for ever"
 

@@ -170,7 +170,7 @@ class Holdfast(Registry, Client):
             next_job_delay=next_job_delay,
             max_jobs=max_jobs,
         )
-        return run_in_foreground(make, loaded)
+        return run_in_foreground(lambda: nullcontext(make()), loaded)
 
     @asynccontextmanager
     async def embedded_worker(  # noqa: PLR0913 - one keyword per option

@@ -75,7 +75,7 @@ def print_story(story: Story, database: str) -> None:
         fields["max_attempts"] = "no limit"
     table.print_table(("field", "value"), [(name, value) for name, value in fields.items() if value is not None])
     for wait in story.waits:
-        print(f"\n{wait.text}" + (f" {wait.command}" if wait.command else ""))
+        print(f"\n{wait.text}" + (f" Run: {wait.command}" if wait.command else ""))
     if story.runtime is not None:
         why = "three leases, the default" if story.runtime.by_default else "max_runtime of its kind"
         print(f"\nAn attempt may run for {story.runtime.ms / 1000:g} s ({why}).")

@@ -111,18 +111,17 @@ def run_worker(
     """
 
     @asynccontextmanager
-    async def around(worker: Worker) -> AsyncIterator[None]:
+    async def made() -> AsyncIterator[Worker]:
+        # The probe comes first: what a worker reports to is settled when it is made.
         async with beside or nullcontext(), probed(app, arguments.http, settings) as probe:
+            worker = worker_of(
+                app, settings, queues=arguments.queues, concurrency=arguments.concurrency, max_jobs=arguments.max_jobs
+            )
             probe.watch(worker)
-            yield
-
-    def make() -> Worker:
-        return worker_of(
-            app, settings, queues=arguments.queues, concurrency=arguments.concurrency, max_jobs=arguments.max_jobs
-        )
+            yield worker
 
     try:
-        return run_in_foreground(make, settings, around=around, started=started, supervised=arguments.supervised)
+        return run_in_foreground(made, settings, started=started, supervised=arguments.supervised)
     except (DatabaseRefused, SchemaMissing) as exc:
         raise CommandError(str(exc), status=REFUSED_STATUS) from None
     except (HoldfastError, CommandError):

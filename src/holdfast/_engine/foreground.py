@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,17 +29,16 @@ _CALLED_OFF_SECONDS = 1.0
 
 
 def run_in_foreground(
-    make: Callable[[], Worker],
+    made: Callable[[], AbstractAsyncContextManager[Worker]],
     settings: Settings,
     *,
-    around: Callable[[Worker], AbstractAsyncContextManager[object]] = nullcontext,
     started: Callable[[], object] = lambda: None,
     supervised: bool = False,
 ) -> int:
-    """Run the worker that `make` returns until it is stopped, and return the exit status of the process.
+    """Run the worker of `made()` until it is stopped, and return the exit status of the process.
 
-    `around(worker)`: entered before the worker starts and left after it stopped. Default: nothing. `started()` is
-    called when the worker runs. `supervised`: a supervisor forwards the signals, and replaces the process.
+    `made()`: entered before the worker starts and left after it stopped. `started()` is called when the worker runs.
+    `supervised`: a supervisor forwards the signals, and replaces the process.
     """
     if threading.current_thread() is not threading.main_thread():
         raise HoldfastError("app.run_worker: signals reach the main thread only: call it there, or use app.worker()")
@@ -48,7 +47,7 @@ def run_in_foreground(
         raise HoldfastError("app.run_worker: an event loop runs here: write `async with app.worker(): …`")
     place = Process(settings)
     try:
-        status = place.run(_work(make, settings, place, around=around, started=started, supervised=supervised))
+        status = place.run(_work(made, settings, place, started=started, supervised=supervised))
     except BaseException:
         place.fail()
         raise
@@ -56,12 +55,11 @@ def run_in_foreground(
     return status
 
 
-async def _work(  # noqa: PLR0913 - one place calls it
-    make: Callable[[], Worker],
+async def _work(
+    made: Callable[[], AbstractAsyncContextManager[Worker]],
     settings: Settings,
     place: Process,
     *,
-    around: Callable[[Worker], AbstractAsyncContextManager[object]],
     started: Callable[[], object],
     supervised: bool,
 ) -> int:
@@ -70,8 +68,7 @@ async def _work(  # noqa: PLR0913 - one place calls it
     place.on_signals(stops.gently, stops.at_once, supervised=supervised)
     if supervised:
         _watch_parent(stops, end_soon)
-    worker = make()
-    async with around(worker):
+    async with made() as worker:
         await _run(worker, stops, end_soon, started)
     left = sum(len(pipeline.held) for pipeline in worker.pipelines)
     if left:

@@ -110,7 +110,7 @@ class Registration:
             identity=self._session.row.identity,
             versions={name: kind.version for name, kind in kinds.items() if kind.version > 1},
             limits={name: kind.work.limit(lease) for name, kind in kinds.items()},
-            settings=shown(settings),
+            settings={**shown(settings), "heartbeat_ms": settings.heartbeat // _MS},
         )
 
 
@@ -118,7 +118,6 @@ def shown(settings: Settings) -> dict[str, int | None]:
     """Return the settings that the outbox statistics show: plain numbers, no secrets."""
     retry = settings.retry
     return {
-        "heartbeat_ms": settings.heartbeat // _MS,
         "poll_ms": settings.idle_max // _MS,
         "batch_size": settings.batch_size,
         "max_attempts": retry.max_attempts,

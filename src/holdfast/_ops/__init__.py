@@ -10,7 +10,7 @@ access.py       authenticates the caller by token, JWT, session cookie or host, 
 jwt.py          verifies JSON Web Tokens of a trusted issuer
 caller.py       defines the caller, roles, tokens, limits per caller, and the refusal of a request
 requests.py     defines the queries and bodies that the API accepts
-reading.py      reads them within limits
+read_requests.py  reads them within limits
 databases.py    has the connections of each database, and summarizes its state
 newest.py       shares readings of a database between concurrent requests
 service.py      runs every query and action, bounded in time and size

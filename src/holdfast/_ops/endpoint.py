@@ -13,7 +13,7 @@ from holdfast._logs.log import Log
 from holdfast._ops.access import SAFE
 from holdfast._ops.caller import Person, RequestRefused, Role
 from holdfast._ops.idempotency import digest, key_of, once
-from holdfast._ops.reading import check_framing, check_length, check_target, read_body, read_path, read_query
+from holdfast._ops.read_requests import check_framing, check_length, check_target, read_body, read_path, read_query
 from holdfast._ops.responses.job import Refusal
 from holdfast._ops.routes import Call
 

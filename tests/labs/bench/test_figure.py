@@ -30,7 +30,7 @@ def test_a_table_is_aligned() -> None:
 
 
 def test_a_section_shows_its_charts() -> None:
-    assert "![pinned](benchmarks/pinned.svg)" in Section([], charts={"pinned": "<svg/>"}).markdown()
+    assert "![pinned](charts/pinned.svg)" in Section([], charts={"pinned": "<svg/>"}).markdown()
 
 
 def test_only_the_figures_between_the_markers_are_replaced() -> None:

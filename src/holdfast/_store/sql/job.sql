@@ -40,7 +40,7 @@ RETURNING {{claimed}}
 -- where more has to be decided: if it asks for all windows and one is taken, a scheduled job is due, the queue is paused, a priority between the lanes has a due job
 -- (kinds, lows, highs), or one of the next jobs is not plain. It leaves what is less urgent than all lanes. The snapshot is a little older
 -- than the lock of the window: rows that another claim took in between are passed over, and locked until the statement ends.
--- windows: 0, it scans all and locks none; 8, it locks and scans all; else it locks and scans one, the first free one from first_window on, and
+-- windows: 0, it scans all and locks none. 8, it locks and scans all. Else it locks and scans one, the first free one from first_window on, and
 -- if none is free, it scans all.
 WITH free AS MATERIALIZED (
     SELECT 8 * (w & 7) AS first_shard, 8 * (w & 7) + 7 AS last_shard

@@ -255,7 +255,7 @@ BEGIN
     END IF;
 END $$;
 
--- Lets a story wait for chains: `children` is [[ordinal, chain], …], or the same with their ends. This transaction has locked its row.
+-- Lets a story wait for chains: `children` is [[ordinal, chain], ...], or the same with their ends. This transaction has locked its row.
 -- Called by forget_failures, gather_jobs, restore_steps.
 CREATE FUNCTION holdfast.await_children(story bigint, children json) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
