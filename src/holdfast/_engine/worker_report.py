@@ -66,7 +66,7 @@ class WorkerReport:
         """By subscription."""
         self._unread: dict[tuple[str, int, int], Series] = {}
         """By kind, version of the payload and newest version that is read."""
-        self.is_new = False
+        self.is_new: bool = False
         """Whether something began that the last heartbeat has not reported."""
 
     def failed(self, queue: str, kind: str, failure: Failure, *, retried: bool) -> None:

@@ -31,11 +31,11 @@ class Ending:
     def __init__(
         self, claimed: ClaimedJob, outcome: Outcome, seconds: float | None = None, traceback: str | None = None
     ) -> None:
-        self.claimed = claimed
-        self.outcome = outcome
-        self.seconds = seconds
+        self.claimed: ClaimedJob = claimed
+        self.outcome: Outcome = outcome
+        self.seconds: float | None = seconds
         """How many seconds its handler ran; None: unknown."""
-        self.traceback = traceback
+        self.traceback: str | None = traceback
 
 
 class Answers(dict[Held, ClaimAnswer]):
