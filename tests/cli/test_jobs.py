@@ -439,10 +439,10 @@ def test_show_says_why_a_job_waits(database: str, conn: psycopg.Connection[Any],
         one: holdfast("jobs", "show", str(one), database=database).out for one in (later, paused, stopped, second)
     }
     assert "\nIt is due at 2" in output[later]
-    assert "\nThe queue pdf is paused. holdfast queues resume pdf\n" in output[paused]
+    assert "\nThe queue pdf is paused. Run: holdfast queues resume pdf\n" in output[paused]
     letter = f"the dead letter {dead}: retry that one, or resume the key without it."
     resume = "holdfast jobs resume-key 'customer 7'"
-    assert f"\nIts order key customer 7 is stopped by {letter} {resume}\n" in output[stopped]
+    assert f"\nIts order key customer 7 is stopped by {letter} Run: {resume}\n" in output[stopped]
     assert f"\nIt waits for job {first}, which comes before it in the order key.\n" in output[second]
     (wait, *_) = holdfast("jobs", "show", "--json", str(second), database=database).json["waits"]
     assert (wait["code"], wait["jobs"]) == ("order_key", [str(first)])
