@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
@@ -11,6 +11,10 @@ from tests.kit.pace import PATIENT, ms
 from tests.kit.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+
     from holdfast import Holdfast, Job
     from tests.kit.ledger import Ledger
 
@@ -57,3 +61,26 @@ async def test_one_pass_runs_all_that_waited(app: Holdfast, ledger: Ledger) -> N
     ledger.enqueue(*[waits.new().options(after=[chain]) for _ in range(1_001)])
     await run_tick(application_of(app, fast(tick_runners=("outbox",), tick_runner_max_items=5_000)))
     assert seen == [7] * 1_001
+
+
+async def test_a_waiter_that_was_locked_is_released_soon(
+    app: Holdfast, ledger: Ledger, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    @app.job("awaited")
+    async def awaited(job: Job[None]) -> int:
+        return 7
+
+    @app.job("waits")
+    async def waits(job: Job[None]) -> None: ...
+
+    chain = ledger.enqueue_one(awaited.new())
+    for _ in range(5):
+        made = ledger.enqueue(*[waits.new().options(after=[chain], queue="elsewhere") for _ in range(WAITERS // 5)])
+    blocked = "SELECT count(*) FROM holdfast.job WHERE status = 'blocked'"
+    other = connect()
+    other.execute("BEGIN")
+    other.execute("SELECT FROM holdfast.job WHERE id = %s FOR UPDATE", [made[3]])
+    async with app.worker(**PATIENT | {"reap_interval": ms(59_000)}):
+        await until(lambda: ledger.value(blocked) == 1)
+        other.execute("ROLLBACK")
+        await until(lambda: ledger.value(blocked) == 0, 20)

@@ -32,6 +32,8 @@ log = Log(__name__)
 
 MOST_AT_ONCE = 500
 MOST_WAITERS = 500
+# Seconds until waiters that were locked are tried again.
+RELEASED_AGAIN = 1.1
 # The log names at most this many of the jobs that became dead letters.
 MOST_NAMED = 20
 MOST_WORKERS_NAMED = 5
@@ -130,38 +132,45 @@ class Reaper:
 
     async def run(self, turn: Turn = unwatched) -> None:
         outage = Outage(log, "reap_jobs failed, trying again")
-        its_turn = True
+        its_turn, again = True, False
         while True:
             turn()
             self.schedule.woken = False
             try:
                 while its_turn and len(await self.reap()) == MOST_AT_ONCE:
                     pass
-                await self.release(math.inf, turn)
+                again = await self.release(math.inf, turn)
             except Exception as exc:  # noqa: BLE001 - every error is logged, and passes continue
                 outage.failed(exc)
                 self.floor.drop()
             else:
                 outage.over()
-            its_turn = await self._rest(turn)
+            its_turn = await self._rest(turn, again=again)
 
-    async def _rest(self, turn: Turn) -> bool:
-        """Wait for the next turn and return True; False when woken before it."""
-        waiting = True
+    async def _rest(self, turn: Turn, *, again: bool) -> bool:
+        """Wait for the next turn and return True; False when woken before it, or to release waiters `again`."""
+        waiting, soon = True, False
         while waiting and not self.schedule.woken:
             self.schedule.changed.clear()
             rest = self.schedule.rest()
+            soon = again and rest > RELEASED_AGAIN
             turn(rest)
             waiting = False
             with suppress(TimeoutError):
-                async with asyncio.timeout(rest):
+                async with asyncio.timeout(RELEASED_AGAIN if soon else rest):
                     waiting = await self.schedule.changed.wait()
-        return not waiting
+        return not waiting and not soon
 
-    async def release(self, until: float, turn: Turn = unwatched) -> None:
-        """Release the waiters of chains that had too many for one statement, in portions, none after `until`."""
+    async def release(self, until: float, turn: Turn = unwatched) -> bool:
+        """Release the waiters of chains that had too many for one statement, in portions, none after `until`.
+
+        Return whether there were any: those that were locked meanwhile are left for a second.
+        """
+        found = False
         while time.monotonic() < until and await self._link.run(release_waiters(limit=MOST_WAITERS)) > 0:
+            found = True
             turn()
+        return found
 
     async def reap(self, limit: int = MOST_AT_ONCE) -> list[ReapedJob]:
         """Make one pass over at most `limit` jobs and return them. The listener gets them, too, also none."""
