@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Busy, Fail, HoldfastError, Reschedule, Retry
 from holdfast._logs.failure import Failure
-from holdfast._model.job import Failed, Outcome, Released, Rescheduled, Retried, outcome_of
+from holdfast._model.outcome import Failed, Outcome, Released, Rescheduled, Retried, outcome_of
 
 HOUR = timedelta(hours=1)
 

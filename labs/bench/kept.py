@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
 from holdfast._model.event import NewEvent
-from holdfast._model.job import Failed
 from holdfast._model.new_job import Envelope, NewJob
+from holdfast._model.outcome import Failed
 from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.event import publish_events
 from holdfast._store.finish import Ending, finish_jobs

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast._drivers import run_sync
-from holdfast._model.job import Completed
+from holdfast._model.outcome import Completed
 from holdfast._model.work import Lease
 from holdfast._store.claim import WINDOWS, Floors, Served, Windows, claim_jobs
 from holdfast._store.finish import Ending, finish_jobs

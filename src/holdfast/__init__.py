@@ -46,11 +46,13 @@ if TYPE_CHECKING:
         WrongIsolation,
     )
     from holdfast._model.event import Event, NewEvent, Topic
-    from holdfast._model.job import Blocker, Busy, Fail, Handle, Job, Progress, Reschedule, SyncJob
+    from holdfast._model.handle import Handle
+    from holdfast._model.job import Blocker, Job, Progress, SyncJob
     from holdfast._model.kind import Kind
     from holdfast._model.limit import Limit
     from holdfast._model.message import Message
     from holdfast._model.new_job import NewJob, OrderKey
+    from holdfast._model.outcome import Busy, Fail, Reschedule
     from holdfast._model.retry import Retry
     from holdfast._model.schedule import Cron, Every
     from holdfast._model.settings import Settings, SettingsError
@@ -156,7 +158,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
             "BatchKind": "holdfast._model.batch_kind",
             "Blocker": "holdfast._model.job",
             "Budget": "holdfast._engine.runner",
-            "Busy": "holdfast._model.job",
+            "Busy": "holdfast._model.outcome",
             "Chain": "holdfast._store.job",
             "ChainAwaited": "holdfast._model.errors",
             "ChainFailed": "holdfast._model.errors",
@@ -169,10 +171,10 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
             "DuplicateJob": "holdfast._model.errors",
             "Event": "holdfast._model.event",
             "Every": "holdfast._model.schedule",
-            "Fail": "holdfast._model.job",
+            "Fail": "holdfast._model.outcome",
             "FailedAttempt": "holdfast._engine.report.hook",
             "Group": "holdfast._model.continuation",
-            "Handle": "holdfast._model.job",
+            "Handle": "holdfast._model.handle",
             "Holdfast": "holdfast._app.app",
             "HoldfastError": "holdfast._model.errors",
             "InvalidEvent": "holdfast._model.errors",
@@ -195,7 +197,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
             "OrderKey": "holdfast._model.new_job",
             "PayloadTooLarge": "holdfast._model.errors",
             "Progress": "holdfast._model.job",
-            "Reschedule": "holdfast._model.job",
+            "Reschedule": "holdfast._model.outcome",
             "Retry": "holdfast._model.retry",
             "RetryResult": "holdfast._store.job",
             "RoleMissing": "holdfast._model.errors",

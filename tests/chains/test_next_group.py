@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast import ChainFailed, Continue, Fail, Group, Holdfast, InvalidJob, Job, Kind, Unique
-from holdfast._model.job import Completed
+from holdfast._model.outcome import Completed
 from tests.kit.pace import PATIENT, QUICK
 from tests.kit.waiting import until
 from tests.kit.workers import COMPLETED, FAILED, Worker, enqueue, expire_leases, job, number, statuses

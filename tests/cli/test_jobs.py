@@ -16,8 +16,8 @@ from psycopg import sql
 
 from holdfast._drivers import run_sync
 from holdfast._engine.jobs.journal import NEVER
-from holdfast._model.job import Completed, Rescheduled
 from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Completed, Rescheduled
 from holdfast._model.unique import Unique
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.lease import Held

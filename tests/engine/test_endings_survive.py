@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.link import Link
     from holdfast._engine.report.transition import Transition
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from holdfast._store.lease import Held
     from tests.kit.ledger import Ledger
 

@@ -16,7 +16,7 @@ from holdfast._engine.report.transition import Transitions
 from holdfast._engine.session import Session
 from holdfast._logs.failure import Failure
 from holdfast._model.errors import AbortReason, AbortSignal
-from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._store.lease import ClaimAnswer, Held
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast, Retry
 from holdfast._engine.jobs import finish
-from holdfast._model.job import Completed
+from holdfast._model.outcome import Completed
 from holdfast._store import finish as store
 from tests.kit.pace import BRIEF, QUICK, ms
 from tests.kit.waiting import Stopwatch, until

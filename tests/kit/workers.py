@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
-from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._model.new_job import Envelope, NewJob
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._model.retry import Retry
 from holdfast._model.work import Lease
 from holdfast._store.claim import WHOLE, Shards, claim_jobs

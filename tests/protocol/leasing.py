@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._model.retry import Retry
 from holdfast._model.work import Lease
 from holdfast._store.claim import WHOLE, Lane, Shards

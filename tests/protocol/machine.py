@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from holdfast._model.job import Completed, Outcome
+from holdfast._model.outcome import Completed, Outcome
 from tests.protocol.crew import KINDS, QUEUES
 from tests.protocol.leasing import Request
 from tests.protocol.people import People, pick_one

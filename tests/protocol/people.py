@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from tests.protocol.model import State
     from tests.protocol.observation import Observation
 

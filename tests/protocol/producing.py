@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast._model.job import Handle
+from holdfast._model.handle import Handle
 from holdfast._model.new_job import Envelope, NewJob, OrderKey
 from tests.protocol import chaining
 from tests.protocol.model import NO_TIME, Delta, ModelJob, Span, State

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import ChainAwaited, DuplicateJob, InvalidJob
-from holdfast._model.job import Completed, Outcome
+from holdfast._model.outcome import Completed, Outcome
 from holdfast._store.claim import Claim, ClaimedJob, Floors, Lane, claim_jobs
 from holdfast._store.finish import Ending, finish_jobs, is_plain
 from holdfast._store.lease import Held, claim_suspects, reap_jobs, renew_leases

@@ -7,8 +7,8 @@ from datetime import timedelta
 from hypothesis import strategies as st
 
 from holdfast._logs.failure import Failure
-from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._model.unique import Unique
 from holdfast._store.claim import REACHES, WHOLE, Shards
 from tests.protocol.crew import KINDS, QUEUES, WORKERS

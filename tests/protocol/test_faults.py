@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._model.job import Completed
 from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Completed
 from holdfast._model.unique import Unique
 from holdfast._store.chain import complete_chain, delete_chains
 from holdfast._store.finish import Ending, complete_job, finish_jobs
@@ -23,7 +23,7 @@ from tests.protocol.zombies import images
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from holdfast._store.claim import ClaimedJob
     from tests.kit.workers import Connect
 

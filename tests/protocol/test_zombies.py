@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._model.job import Completed, Failed
 from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Completed, Failed
 from holdfast._model.work import Lease
 from holdfast._store.chain import complete_chain, delete_chains
 from holdfast._store.finish import Ending, finish_jobs
@@ -21,7 +21,7 @@ from tests.protocol.zombies import FAILED_AT, FAILURE, OUTCOMES, WRITES, Deed, i
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from holdfast._store.claim import ClaimedJob
     from tests.kit.workers import Connect
 

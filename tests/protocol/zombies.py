@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
-from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Progress, Released, Rescheduled, Retried
+from holdfast._model.job import Progress
 from holdfast._model.new_job import Envelope, NewJob
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._model.work import Lease
 from holdfast._store.finish import Ending, complete_job, finish_jobs
 from holdfast._store.lease import Held, renew_leases, report_progress

@@ -17,7 +17,7 @@ from tests.kit.waiting import Stopwatch, until
 from tests.kit.workers import CANCELLED, COMPLETED, FAILED, RELEASED, RETRIED, Worker, enqueue, job
 
 if TYPE_CHECKING:
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from tests.kit.ledger import Ledger
 
 modes = Document(MODES)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._model.job import Completed
+from holdfast._model.outcome import Completed
 from holdfast._model.retry import Retry
 from holdfast._model.unique import Unique
 from holdfast._store.enqueue import enqueue_job

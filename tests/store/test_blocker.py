@@ -8,7 +8,8 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import InvalidJob
-from holdfast._model.job import Blocker, Completed, Outcome
+from holdfast._model.job import Blocker
+from holdfast._model.outcome import Completed, Outcome
 from holdfast._model.unique import Unique
 from holdfast._store.chain import complete_chain, read_blockers, release_waiters, repair_blockers
 from holdfast._store.enqueue import enqueue_job

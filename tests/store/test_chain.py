@@ -8,8 +8,8 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import ChainAwaited, DuplicateJob, InvalidJob, WrongIsolation
-from holdfast._model.job import Completed
 from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Completed
 from holdfast._model.unique import Unique
 from holdfast._store.chain import ChainEnd, chain_ends, complete_chain, delete_chains, list_chains
 from holdfast._store.finish import complete_job
@@ -33,8 +33,8 @@ from tests.kit.workers import (
 )
 
 if TYPE_CHECKING:
-    from holdfast._model.job import Outcome
     from holdfast._model.new_job import NewJob
+    from holdfast._model.outcome import Outcome
     from tests.kit.workers import Connect
 
 

@@ -8,8 +8,8 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import CODE_LIMIT, TEXT_LIMIT, Failure
 from holdfast._model.codec import JsonCodec
-from holdfast._model.job import Completed, Failed, Released, Rescheduled, Retried
 from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Completed, Failed, Released, Rescheduled, Retried
 from holdfast._model.unique import Unique
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.search import cancel_job
@@ -29,7 +29,7 @@ from tests.kit.workers import (
 )
 
 if TYPE_CHECKING:
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from tests.kit.workers import Connect
 
 HISTORY = (

@@ -16,8 +16,9 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import WrongIsolation
-from holdfast._model.job import Completed, Progress, Rescheduled
+from holdfast._model.job import Progress
 from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Completed, Rescheduled
 from holdfast._model.unique import Unique
 from holdfast._store.chain import complete_chain, delete_chains
 from holdfast._store.enqueue import enqueue_jobs

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import InvalidJob, NewJob, OrderKey, Unique
 from holdfast._drivers import run_sync
-from holdfast._model.job import Completed
+from holdfast._model.outcome import Completed
 from holdfast._store.chain import read_blockers
 from holdfast._store.search import cancel_job
 from tests.kit.workers import (
@@ -29,7 +29,7 @@ from tests.kit.workers import (
 )
 
 if TYPE_CHECKING:
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from tests.kit.workers import Connect
 
 REPORT = job("report", '{"of":7}')

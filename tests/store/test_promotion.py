@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._model.job import Completed, Released, Rescheduled, Retried
+from holdfast._model.outcome import Completed, Released, Rescheduled, Retried
 from holdfast._model.unique import Unique
 from holdfast._store.claim import REACHES, Floors, claim_jobs
 from holdfast._store.sleeper import look_ahead, record_sleep, worker_channel

@@ -9,8 +9,9 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
-from holdfast._model.job import Completed, Failed, Progress, Retried
+from holdfast._model.job import Progress
 from holdfast._model.new_job import Envelope, NewJob
+from holdfast._model.outcome import Completed, Failed, Retried
 from holdfast._model.retry import Retry
 from holdfast._model.work import Lease
 from holdfast._store.chain import chain_ends, complete_chain, delete_chains, repair_blockers

@@ -20,7 +20,7 @@ from tests.kit.workers import COMPLETED, RETRIED, Worker, drain, job, number, st
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from holdfast._model.job import Handle
+    from holdfast._model.handle import Handle
     from holdfast._model.unique import OnConflict
     from tests.kit.workers import Connect
 

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._model.job import Completed, Progress
+from holdfast._model.job import Progress
+from holdfast._model.outcome import Completed
 from holdfast._store.chain import chain_ends, complete_chain, delete_chains
 from holdfast._store.finish import complete_job
 from holdfast._store.lease import Held, report_progress

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from holdfast import Kind
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.statement import Statement
 

@@ -12,7 +12,7 @@ import pytest
 from holdfast import ChainFailed, Fail, Holdfast, InvalidJob, Job, Limit, OrderKey, Retry, Step
 from holdfast._drivers import run_sync
 from holdfast._engine.jobs.journal import NEVER
-from holdfast._model.job import Completed, Rescheduled
+from holdfast._model.outcome import Completed, Rescheduled
 from holdfast._store.lease import Held
 from holdfast._store.step import gather_jobs
 from tests.kit.pace import AT_ONCE, QUICK, ms

@@ -14,7 +14,7 @@ import pytest
 from holdfast import Holdfast, InvalidJob, Job, WrongIsolation
 from holdfast._drivers import run
 from holdfast._engine.jobs.journal import NEVER
-from holdfast._model.job import Rescheduled
+from holdfast._model.outcome import Rescheduled
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.lease import ClaimAnswer, Held
 from holdfast._store.step import take_message

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._model.job import Completed, Rescheduled
+from holdfast._model.outcome import Completed, Rescheduled
 from holdfast._model.unique import Unique
 from holdfast._store.lease import Held
 from holdfast._store.step import NewStep, Recorded, Saved, load_steps, save_step, save_steps, take_message
@@ -19,7 +19,7 @@ from tests.kit.workers import AT_ONCE, FAILED, Worker, enqueue, expire_leases, j
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from holdfast._store.claim import ClaimedJob
 
     Connection = psycopg.Connection[Any]

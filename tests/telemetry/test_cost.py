@@ -18,7 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from holdfast import Holdfast, Job
 from holdfast._engine.report.transition import EndedBatch, Transitions
-from holdfast._model.job import Completed
+from holdfast._model.outcome import Completed
 from holdfast._store.claim import ClaimedJob
 from holdfast.telemetry import Telemetry, instrument
 from labs.bench.load import KIND, PAYLOAD, load_jobs

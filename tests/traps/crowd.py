@@ -19,8 +19,8 @@ from holdfast._store.lease import Held
 from tests.kit.workers import COMPLETED, RELEASED, RETRIED, Worker, enqueue, expire_leases, job, number
 
 if TYPE_CHECKING:
-    from holdfast._model.job import Outcome
     from holdfast._model.new_job import NewJob
+    from holdfast._model.outcome import Outcome
     from holdfast._store.claim import ClaimedJob
 
 PRODUCERS = 6

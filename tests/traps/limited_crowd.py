@@ -22,7 +22,7 @@ from tests.kit.workers import COMPLETED, FAILED, RELEASED, RESCHEDULED, RETRIED,
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
 
 WORKERS = 6
 MOST = 400

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._model.job import Completed
+from holdfast._model.outcome import Completed
 from holdfast._store.chain import read_blockers, release_waiters, repair_blockers
 from holdfast._store.claim import claim_jobs
 from holdfast._store.finish import Ending, complete_job, finish_jobs

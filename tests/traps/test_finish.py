@@ -33,7 +33,7 @@ from tests.kit.workers import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from holdfast._store.claim import ClaimedJob
     from tests.kit.workers import Connect
 

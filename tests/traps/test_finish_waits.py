@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._model.job import Completed
+from holdfast._model.outcome import Completed
 from holdfast._model.unique import Unique
 from holdfast._store.chain import complete_chain
 from holdfast._store.finish import Ending, complete_job, finish_jobs

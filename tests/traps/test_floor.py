@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._model.job import Released, Retried
 from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Released, Retried
 from holdfast._model.retry import Retry
 from holdfast._store.claim import REACHES, Floors, claim_jobs
 from holdfast._store.enqueue import enqueue_jobs
@@ -22,7 +22,7 @@ from tests.kit.workers import EVERYTHING, FAILURE, Worker, enqueue, expire_lease
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from holdfast._store.claim import ClaimedJob
     from tests.kit.workers import Connect
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import InvalidJob
-from holdfast._model.job import Completed
+from holdfast._model.outcome import Completed
 from holdfast._store.chain import delete_kept_ends, read_blockers, release_waiters, repair_blockers
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.search import cancel_job, replay_job

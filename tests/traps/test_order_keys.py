@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._model.job import Completed
 from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Completed
 from holdfast._store.claim import REACHES, Floors, claim_jobs
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.search import cancel_job, replay_job, resume_order_key
@@ -38,7 +38,7 @@ from tests.kit.workers import (
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from tests.kit.workers import Connect
 
 LEAVING: dict[str, Outcome] = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED}

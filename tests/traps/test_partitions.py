@@ -15,7 +15,7 @@ from tests.kit.mutation import open_trap
 from tests.kit.workers import COMPLETED, FAILED, RETRIED, Worker, enqueue, job, number
 
 if TYPE_CHECKING:
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from tests.kit.workers import Connect
 
 FAMILIES = ("job_history", "job_failed", "attempt", "run", "tally", "event", "delivery")

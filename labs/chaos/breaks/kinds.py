@@ -14,7 +14,7 @@ import psycopg
 from holdfast import Continue, Job, Limit, OrderKey, Unique
 from holdfast._engine.jobs import finish
 from holdfast._engine.runner import Runner
-from holdfast._model.job import Completed
+from holdfast._model.outcome import Completed
 from labs.chaos.application import QUEUES, RETRY, STANDSTILL, Signed, State, app, only
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from holdfast._engine.jobs.run_handlers import Handlers
 from holdfast._engine.jobs.wakeups import Wakeups
 from holdfast._engine.keeper import Keeper
 from holdfast._model.errors import AbortReason, HoldfastError
-from holdfast._model.job import Completed
+from holdfast._model.outcome import Completed
 from holdfast._store.claim import REACHES, Floors
 from holdfast._store.finish import Answers
 from holdfast._store.lease import ClaimAnswer
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.keeper import Kept, Role
     from holdfast._engine.link import Link
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from holdfast._store.lease import Held
 
 log = logging.getLogger(__name__)

@@ -19,6 +19,7 @@ from holdfast._archive.tables import SCHEMA, Archive
 from holdfast._model.call import explains, suggestion
 from holdfast._model.codec import JsonCodec
 from holdfast._model.databases import named
+from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import HoldfastError
 from holdfast._model.kind import Kind
 from holdfast._model.settings import Settings
@@ -305,9 +306,13 @@ def worker_of(
     *,
     kinds: Iterable[str] | None = None,
     middlewares: Sequence[Middleware] = (),
+    poll_interval: Duration | None = None,
     **options: Any,
 ) -> Worker:
     """Return a worker for an application. `options`: of `Worker`."""
+    if poll_interval is not None:
+        interval = as_timedelta("poll_interval", poll_interval, least=MORE_THAN_ZERO, limit=DAY)
+        settings = settings.polling_every(interval)
     part = _part(application_of(app, settings), kinds, middlewares)
     # A process that only enqueues does not import the engine, which is half of the package.
     from holdfast._engine.worker import Worker

@@ -10,13 +10,14 @@ from holdfast._engine.attempt import Attempt
 from holdfast._model.call import in_event_loop, type_name
 from holdfast._model.errors import HoldfastError
 from holdfast._model.event import NewEvent, Topic
-from holdfast._model.job import Handle, Job, run_of
+from holdfast._model.handle import Handle
+from holdfast._model.job import Job, run_of
 from holdfast._model.new_job import NewJob, check_new_job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast._model.job import HasResult
+    from holdfast._model.handle import HasResult
 
 R = TypeVar("R")
 

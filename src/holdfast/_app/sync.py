@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from holdfast._model.continuation import Continue
     from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
-    from holdfast._model.job import Handle, HasResult, Job
+    from holdfast._model.handle import Handle, HasResult
+    from holdfast._model.job import Job
     from holdfast._model.message import Message
     from holdfast._model.new_job import NewJob
     from holdfast._model.schedule import Missed, Schedule

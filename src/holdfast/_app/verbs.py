@@ -29,7 +29,7 @@ from holdfast._model.databases import Databases, check_address, databases_of, na
 from holdfast._model.databases_file import DatabasesFile
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import HoldfastError, InvalidJob
-from holdfast._model.job import Handle
+from holdfast._model.handle import Handle
 from holdfast._model.message import Message
 from holdfast._model.new_job import LAST_ID, LONGEST_DELAY, NewJob, check_new_job
 from holdfast._model.option import check_time
@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from holdfast._model.codec import JsonCodec
     from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
-    from holdfast._model.job import HasResult, Job
+    from holdfast._model.handle import HasResult
+    from holdfast._model.job import Job
     from holdfast._model.schedule import Missed, Schedule
     from holdfast._store.chain import ChainEnd
     from holdfast._store.job import JobInfo, Rescheduling, RetryRow

@@ -14,13 +14,13 @@ from holdfast._engine.report.transition import Observer
 from holdfast._logs import log as logs
 from holdfast._logs.log import COLOURS, DIM, HumanFormatter
 from holdfast._logs.masking import mask
-from holdfast._model.job import Fail, Failed, Retried
+from holdfast._model.outcome import Fail, Failed, Retried
 from holdfast._ops.wording import span
 
 if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.report.transition import EndedBatch, Name
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
 
 log = logging.getLogger("holdfast.dev")
 

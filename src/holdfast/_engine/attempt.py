@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from holdfast._model.connection import AsyncConnection, SyncConnection
-    from holdfast._model.job import Blocker, Busy, Outcome, Progress
+    from holdfast._model.job import Blocker, Progress
     from holdfast._model.kind import Kind
+    from holdfast._model.outcome import Busy, Outcome
     from holdfast._model.work import Lease
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.enqueue import EnqueuedJob

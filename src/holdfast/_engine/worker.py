@@ -33,7 +33,6 @@ from holdfast._logs.log import Log
 from holdfast._model.call import refuse_in_child, type_name
 from holdfast._model.databases import Databases, place_of
 from holdfast._model.databases_file import SETTLE_SECONDS, DatabasesFile
-from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import HoldfastError
 from holdfast._model.settings import SettingsError
 
@@ -48,7 +47,6 @@ if TYPE_CHECKING:
     from holdfast._engine.serving import Serving
     from holdfast._model.duration import Duration
     from holdfast._model.kind import Kind
-    from holdfast._model.settings import Settings
 
 
 log = Log(__name__)
@@ -73,7 +71,6 @@ class Worker:
         id: str | None = None,  # noqa: A002 - the name used everywhere
         queues: Mapping[str, int] | None = None,
         concurrency: int | None = None,
-        poll_interval: Duration | None = None,
         next_job_delay: Mapping[str, Duration] | None = None,
         max_jobs: int | None = None,
         background: bool = True,
@@ -132,7 +129,7 @@ class Worker:
         self._processes.on_change = self._dispatcher.changed
         parts = WorkerParts(
             name=self.id,
-            application=replace(application, settings=_polling(settings, poll_interval)),
+            application=application,
             dispatcher=self._dispatcher,
             transitions=self._transitions,
             loop_watch=LoopWatch(),
@@ -369,16 +366,3 @@ def uncovered(kinds: Mapping[str, Kind[..., Any]], queues: Iterable[str]) -> Ite
             f"no kind names the queue {', '.join(lacking)}: only jobs that are enqueued with `queue=` run there; "
             f"the kinds name {', '.join(sorted(named))}"
         )
-
-
-def _polling(settings: Settings, given: Duration | None) -> Settings:
-    """Return the settings with polling at least this often, in seconds or a timedelta: at most a day."""
-    if given is None:
-        return settings
-    interval = as_timedelta("poll_interval", given, least=MORE_THAN_ZERO, limit=DAY)
-    return replace(
-        settings,
-        idle_max=interval,
-        idle_min=min(settings.idle_min, interval),
-        jitter=min(settings.jitter, interval),
-    )

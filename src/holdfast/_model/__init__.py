@@ -15,7 +15,8 @@ declared_kind.py   is a kind whose handler runs in another service
 payload_schemas.py returns the JSON schemas of payloads
 batch_kind.py      holds a handler that takes several jobs in one call
 work.py            holds how the jobs of a kind are run: their lease, their longest runtime, and where
-codec.py           converts payloads and results to JSON text and back, by their declared types
+codec.py           converts payloads to JSON text and back, by their declared types
+result.py          converts the result of a handler, by its return type
 not_json.py        finds values that JSON does not have: NaN, sets, other objects
 new_job.py         holds a validated job and its options before it is enqueued
 continuation.py    holds what goes on a chain: the next job, or a group
@@ -23,7 +24,9 @@ limit.py           holds a limit, and makes its key from a job's arguments
 unique.py          holds the unique key of a job, given or made from its arguments
 option.py          checks the values of options: text, numbers, choices, times, headers
 connection.py      types the connections that a caller may pass
-job.py             holds the handle of an enqueued job, the job that a handler receives, and the outcomes it ends with
+handle.py          is the handle of an enqueued job
+job.py             is the job that a handler receives
+outcome.py         holds the outcomes that an attempt ends with, and the signals that ask for one
 retry.py           computes the delay before the next attempt
 event.py           holds topics and events
 schedule.py        computes when recurring work runs

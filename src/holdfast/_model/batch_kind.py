@@ -9,11 +9,12 @@ from functools import cached_property
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, get_args, get_origin, overload
 
-from holdfast._model.codec import Result, adapter_of, as_json_data, hints_of
+from holdfast._model.codec import adapter_of, as_json_data, hints_of
 from holdfast._model.errors import InvalidJob
+from holdfast._model.handle import Handle
 from holdfast._model.handler import is_async
-from holdfast._model.job import Handle
 from holdfast._model.kind import Kind, json_object, tenant_of, unique_of
+from holdfast._model.result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 
     from holdfast._model.codec import JsonCodec
     from holdfast._model.continuation import Continue
-    from holdfast._model.job import Job, Signal
+    from holdfast._model.job import Job
     from holdfast._model.limit import Limit
     from holdfast._model.new_job import Envelope, NewJob
+    from holdfast._model.outcome import Signal
     from holdfast._model.unique import Unique
     from holdfast._model.work import Work
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from holdfast._model.codec import adapter_of, as_json_data, check_secrets
-from holdfast._model.job import Handle
+from holdfast._model.handle import Handle
 from holdfast._model.kind import check_id, json_object, tenant_of, unique_of, with_attempts
 from holdfast._model.new_job import Envelope, NewJob
 

@@ -23,12 +23,13 @@ from pydantic import ConfigDict, TypeAdapter
 
 from holdfast._logs.failure import Failure
 from holdfast._model.call import explained, parameter_text, suggestion, type_name
-from holdfast._model.codec import Result, adapter_of, as_json_data, check_secrets, from_json, hints_of
+from holdfast._model.codec import adapter_of, as_json_data, check_secrets, from_json, hints_of
 from holdfast._model.errors import ChainFailed, InvalidJob
+from holdfast._model.handle import Handle
 from holdfast._model.handler import check_importable, is_async, parameters_of
-from holdfast._model.job import Handle
 from holdfast._model.limit import check_argument
 from holdfast._model.new_job import Envelope, NewJob
+from holdfast._model.result import Result
 from holdfast._model.settings import read_retry
 from holdfast._model.unique import Unique
 from holdfast._model.work import check_option
@@ -36,8 +37,9 @@ from holdfast._model.work import check_option
 if TYPE_CHECKING:
     from holdfast._model.codec import JsonCodec
     from holdfast._model.continuation import Continue
-    from holdfast._model.job import Blocker, Job, Signal
+    from holdfast._model.job import Blocker, Job
     from holdfast._model.limit import Limit
+    from holdfast._model.outcome import Signal
     from holdfast._model.retry import Retry
     from holdfast._model.work import Work
 

@@ -14,7 +14,7 @@ from holdfast._logs.log import TRACEPARENT
 from holdfast._model.call import explained, explains, type_name
 from holdfast._model.duration import MILLISECOND, Duration, as_timedelta
 from holdfast._model.errors import InvalidJob
-from holdfast._model.job import Handle
+from holdfast._model.handle import Handle
 from holdfast._model.limit import check_argument, key_text
 from holdfast._model.option import (
     KEY_LIMIT,

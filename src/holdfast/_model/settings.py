@@ -145,6 +145,12 @@ class Settings:
         interval = self.reap_interval if self._given("reap_interval") else min(self.reap_interval, shortest / 6)
         return replace(self, shutdown_timeout=timeout, reap_interval=interval)
 
+    def polling_every(self, interval: timedelta) -> Self:
+        """Return the settings with pauses of at most `interval` when idle."""
+        return replace(
+            self, idle_max=interval, idle_min=min(self.idle_min, interval), jitter=min(self.jitter, interval)
+        )
+
     def too_long_for(self, name: str, lease: timedelta) -> Iterator[str]:
         """Yield a problem for each explicit setting that is too long for the `lease` of `name`, a kind or a queue."""
         for left, right, agree, rule in RULES:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._logs.log import TRACEPARENT, current_trace
 from holdfast._model.errors import InvalidJob
-from holdfast._model.job import Handle
+from holdfast._model.handle import Handle
 from holdfast._model.new_job import MOST_BLOCKERS
 from holdfast._store.statement import Parameter, Row, Statement, statement, statements
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast._model.errors import InvalidJob
-from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._store.lease import ClaimAnswer, Held
 from holdfast._store.statement import Row, Statement, number_array, statement, text_array, value
 

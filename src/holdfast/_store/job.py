@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from holdfast._model.errors import HoldfastError
-from holdfast._model.job import Handle, Progress
+from holdfast._model.job import Progress
 from holdfast._store.chain import MOST, ChainEnd, End, result_of
 from holdfast._store.statement import Row, Statement, one, statement, time_text, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime, timedelta
+
+    from holdfast._model.handle import Handle
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)

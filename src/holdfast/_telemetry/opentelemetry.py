@@ -24,7 +24,7 @@ from opentelemetry.trace import (
 from holdfast._distribution import version
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log, trace_in
-from holdfast._model.job import Cancelled, Completed, Failed, Released, Rescheduled, Retried
+from holdfast._model.outcome import Cancelled, Completed, Failed, Released, Rescheduled, Retried
 from holdfast._telemetry.metrics import DATABASE
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.report.transition import Endings
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from holdfast._telemetry.metrics import Instrument, Labels, Series
 
 Traces: TypeAlias = Literal["linked", "continued"]

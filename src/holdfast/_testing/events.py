@@ -15,8 +15,8 @@ from holdfast._store.testing import unread_events
 
 if TYPE_CHECKING:
     from holdfast._app.app import Holdfast
+    from holdfast._engine.jobs.recorder import RunStatement
     from holdfast._store.testing import UnreadEvent
-    from holdfast._testing.stage import StageRun
 
 _LONGEST_KEY = 500
 
@@ -31,7 +31,7 @@ class EventFeed:
         self._app = app
         self._last: dict[str, int] = {}
 
-    async def make_jobs(self, run: StageRun) -> int:
+    async def make_jobs(self, run: RunStatement) -> int:
         """Enqueue a job for each event that was not read yet, for each subscription with a handler; return how many."""
         made = 0
         for feed in self._app.subscriptions.values():

@@ -14,7 +14,7 @@ from holdfast._model.call import callers_place, type_name
 from holdfast._model.connection import USE_ASYNC, USE_SYNC
 from holdfast._model.duration import as_timedelta
 from holdfast._model.errors import HoldfastError, UnknownKind, UnsupportedConnection
-from holdfast._model.job import Handle
+from holdfast._model.handle import Handle
 from holdfast._model.kind import Kind
 from holdfast._model.new_job import OMITTED, NewJob, check_new_job
 from holdfast._store.testing import (
@@ -25,20 +25,20 @@ from holdfast._store.testing import (
     open_windows,
     suspended_stories,
 )
+from holdfast._testing.drive import Call, at_once, caught, drive
 from holdfast._testing.events import EventFeed
-from holdfast._testing.recording import Call
 from holdfast._testing.results import Enqueued, Expected, enqueued_of
-from holdfast._testing.stage import NAME, Stage, as_text, at_once, caught, drive
+from holdfast._testing.stage import NAME, Stage, as_text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
     from holdfast._app.app import Holdfast
     from holdfast._app.registry import AnyKind
+    from holdfast._engine.jobs.recorder import RunStatement
     from holdfast._model.duration import Duration
     from holdfast._store.statement import Statement
     from holdfast._testing.results import Drained, Ran
-    from holdfast._testing.stage import StageRun
 
     Work = Callable[[Stage], Coroutine[Any, Any, "T"]]
 
@@ -301,10 +301,10 @@ class KitVerbs:
         """The time passed for each unique window: a row that was moved back would no longer match."""
         self.feed: EventFeed = EventFeed(app)
 
-    async def enqueued(self, run: StageRun, kind: str) -> list[Enqueued]:
+    async def enqueued(self, run: RunStatement, kind: str) -> list[Enqueued]:
         return await run(enqueued_jobs(kind, partial(enqueued_of, self._app.codec)))
 
-    async def assert_enqueued(self, run: StageRun, job: NewJob[Any], times: int) -> None:
+    async def assert_enqueued(self, run: RunStatement, job: NewJob[Any], times: int) -> None:
         __tracebackhide__ = True
         check_new_job(job, "assert_enqueued")
         self._app.import_modules()
@@ -317,7 +317,9 @@ class KitVerbs:
         if sum(expected.fits(found) for found in jobs) != times:
             raise AssertionError(expected.complaint(jobs, await run(enqueued_kinds()), times))
 
-    async def run_until(self, run: StageRun, staged: Callable[[Work[Drained]], Awaitable[Drained]], step: str) -> None:
+    async def run_until(
+        self, run: RunStatement, staged: Callable[[Work[Drained]], Awaitable[Drained]], step: str
+    ) -> None:
         for _ in range(MOST):
             await staged(partial(_drain_until, step))
             suspended = await run(suspended_stories())
@@ -338,7 +340,7 @@ class KitVerbs:
             raise HoldfastError(f"{name}: there is no schedule of this name: the schedules are {known}")
         return self._app.schedules[name].job
 
-    async def travel(self, run: StageRun, span: timedelta) -> None:
+    async def travel(self, run: RunStatement, span: timedelta) -> None:
         last: int | None = 0
         while last is not None:
             last = await run(advance_jobs(span, last))
@@ -348,7 +350,7 @@ class KitVerbs:
         if over := [job for job, passed in self._passed.items() if left[job] <= passed.total_seconds()]:
             await run(end_windows(over))
 
-    async def staged(self, run: StageRun, call: Call, work: Work[T]) -> T:
+    async def staged(self, run: RunStatement, call: Call, work: Work[T]) -> T:
         async with Stage(self._app, run, call, state=self._state) as stage:
             return await work(stage)
 

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._engine.jobs.recorder import Recorder
 from holdfast._model.errors import AbortReason
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Coroutine, Sequence
 
     from holdfast._engine.jobs.recorder import RunStatement
     from holdfast._engine.own_row import OwnRow
     from holdfast._model.errors import AbortSignal
     from holdfast._store.step import NewStep, Saved
+    from holdfast._testing.drive import Call
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """Runs a plain function in the right thread and returns its result."""
-
-    run: Callable[[Callable[[], Any]], Awaitable[Any]]
-    wait: Callable[[Coroutine[Any, Any, Any]], Any] | None = None
-    """Runs a coroutine in the event loop while such a function waits. Default: as in a worker."""
-
-    def __call__(self, function: Callable[[], Any]) -> Awaitable[Any]:
-        return self.run(function)
 
 
 class Crashed(BaseException):

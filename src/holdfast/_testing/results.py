@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from holdfast._engine.jobs.held_jobs import Fate, fate
 from holdfast._logs.log import TRACEPARENT
 from holdfast._model.errors import AbortReason, InvalidJob
-from holdfast._model.job import Completed, Failed, Released, Retried
 from holdfast._model.new_job import Envelope, IfBlockerFails, NewJob, OrderKey
+from holdfast._model.outcome import Completed, Failed, Released, Retried
 from holdfast._model.unique import Unique
 from holdfast._store.lease import ClaimAnswer
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from holdfast._model.codec import JsonCodec
-    from holdfast._model.job import Outcome
     from holdfast._model.kind import Kind
+    from holdfast._model.outcome import Outcome
     from holdfast._store.claim import ClaimedJob
 
 # The most jobs in a message, and the longest excerpt of each payload.

@@ -1,9 +1,4 @@
-"""A worker for tests: one job at a time, on one connection, with the claims, handlers and finishes of a real one.
-
-Behind a sync call the event loop has its own thread, and plain functions run in the caller's: a test's transaction
-often belongs to its thread, as with Django's connections and scoped sessions. Also, a handler may start an event loop,
-as in a worker, because none runs in this thread.
-"""
+"""A worker for tests: one job at a time, on one connection, with the claims, handlers and finishes of a real one."""
 
 from __future__ import annotations
 
@@ -12,13 +7,10 @@ import copy
 import json
 import os
 import re
-import threading
 import time
 from contextlib import AsyncExitStack, suppress
-from contextvars import copy_context
 from functools import partial
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.jobs.complete import Completer
@@ -27,9 +19,9 @@ from holdfast._engine.link import Links
 from holdfast._engine.own_row import OwnRow
 from holdfast._engine.session import Session
 from holdfast._model.errors import AbortReason, UnknownKind
-from holdfast._model.job import Completed
 from holdfast._model.kind import Kind, retries_of
 from holdfast._model.new_job import OMITTED, NewJob
+from holdfast._model.outcome import Completed
 from holdfast._model.settings import SettingsError, read_retry
 from holdfast._model.work import Lease
 from holdfast._store.chain import read_blockers, release_waiters
@@ -41,18 +33,21 @@ from holdfast._store.lease import ClaimAnswer, claim_suspects, reap_jobs
 from holdfast._store.statement import Statement
 from holdfast._store.testing import catch_up, due_queues, lend_job, return_job, suspended_stories
 from holdfast._store.worker import read_identity, register_worker, stop_worker
-from holdfast._testing.recording import Call, StageRecorder
+from holdfast._testing.recording import StageRecorder
 from holdfast._testing.results import Drained, Ran, error_of, ran_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
     from types import TracebackType
 
     from holdfast._app.app import Holdfast
     from holdfast._engine.jobs.executor import Executors
-    from holdfast._model.job import Handle, Job, Outcome
+    from holdfast._engine.jobs.recorder import RunStatement
+    from holdfast._model.handle import Handle
+    from holdfast._model.job import Job
+    from holdfast._model.outcome import Outcome
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.lease import ReapedJob
+    from holdfast._testing.drive import Call
     from holdfast._testing.events import EventFeed
 
 T = TypeVar("T")
@@ -64,16 +59,10 @@ ABORT_GRACE = 1.0
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 
-class StageRun(Protocol):
-    """Runs a statement on the test's connection."""
-
-    def __call__(self, statement: Statement[T], /) -> Awaitable[T]: ...
-
-
 class Stage:
     """`async with` registers it as a worker, and enters the application's lifespan unless a state was given."""
 
-    def __init__(self, app: Holdfast, run: StageRun, call: Call, *, state: Any = OMITTED) -> None:
+    def __init__(self, app: Holdfast, run: RunStatement, call: Call, *, state: Any = OMITTED) -> None:
         app.import_modules()
         self._app = app
         self._run = run
@@ -280,119 +269,3 @@ def as_text(statement: Statement[T]) -> Statement[T]:
     texts = {name for name, value in statement.params.items() if isinstance(value, str)}
     sql = _PLACEHOLDER.sub(lambda match: f"{match[0]}::text" if match[1] in texts else match[0], statement.sql)
     return Statement(sql, statement.params, statement.read, statement.unfit)
-
-
-def drive(work: Callable[[Call], Coroutine[Any, Any, T]], *, of: object) -> T:
-    """Run `work(call)` in an event loop. `of` is the connection it uses."""
-    return _drive_django(work) if _is_django(of) else _drive(work)
-
-
-def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that never waits."""
-    __tracebackhide__ = True
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    raise RuntimeError("a coroutine waited where nothing can be waited for")
-
-
-def _drive_django(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
-    """Leave the threads to asgiref, so that Django's async methods also reach the caller's thread."""
-    from asgiref.sync import async_to_sync, sync_to_async
-
-    async def call(function: Callable[[], Any]) -> Any:
-        result, error = await sync_to_async(caught, thread_sensitive=True)(function)
-        if error is not None:
-            raise error
-        return result
-
-    def wait(coroutine: Coroutine[Any, Any, Any]) -> Any:
-        async def waited() -> Any:
-            return await coroutine
-
-        return async_to_sync(waited)()
-
-    async def begin() -> T:
-        return await work(Call(call, wait))
-
-    return async_to_sync(begin)()
-
-
-def _drive(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
-    calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-    ended: list[tuple[Any, BaseException | None]] = []
-    at_work: list[asyncio.Task[Any]] = []
-    given_up = threading.Event()
-
-    async def call(function: Callable[[], Any]) -> Any:
-        if given_up.is_set():
-            raise asyncio.CancelledError
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
-        context = copy_context()
-
-        def run() -> None:
-            outcome = caught(partial(context.run, function))
-            if isinstance(outcome[1], KeyboardInterrupt):
-                raise outcome[1]
-            with suppress(RuntimeError):  # the loop has ended without waiting for it
-                loop.call_soon_threadsafe(_settle, future, outcome)
-
-        calls.put(run)
-        result, error = await future
-        if error is not None:
-            raise error
-        return result
-
-    def wait(coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Run the statements of the coroutine here, in the thread of the handler that waits for it."""
-        future = asyncio.run_coroutine_threadsafe(coroutine, at_work[0].get_loop())
-        future.add_done_callback(lambda _: calls.put(nothing))
-        while not future.done():
-            (calls.get() or nothing)()
-        return future.result()
-
-    async def begin() -> T:
-        at_work.extend(asyncio.all_tasks())
-        return await work(Call(call, wait))
-
-    def nothing() -> None: ...
-
-    def loop() -> None:
-        ended.append(caught(lambda: asyncio.run(begin())))
-        calls.put(None)
-
-    threading.Thread(target=copy_context().run, args=(loop,), name="holdfast-testing", daemon=True).start()
-    try:
-        while (run := calls.get()) is not None:
-            run()
-    except KeyboardInterrupt:  # cancel the loop's tasks, but do not wait for them
-        given_up.set()
-        with suppress(RuntimeError):  # the loop has just ended
-            for task in at_work:
-                task.get_loop().call_soon_threadsafe(task.cancel)
-        raise
-    result, error = ended[0]
-    if error is not None:
-        raise error
-    value: T = result
-    return value
-
-
-def _settle(future: asyncio.Future[T], outcome: T) -> None:
-    if not future.done():
-        future.set_result(outcome)
-
-
-def caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
-    """Return the result and the exception as values, to pass them between threads."""
-    try:
-        return function(), None
-    except BaseException as exc:  # noqa: BLE001 - raised again where it is awaited
-        return None, exc
-
-
-def _is_django(conn: object) -> bool:
-    return any(cls.__module__.partition(".")[0] == "django" for cls in type(conn).__mro__)

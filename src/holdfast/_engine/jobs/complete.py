@@ -14,8 +14,9 @@ from holdfast._engine.link import traceback_for
 from holdfast._logs.log import TRACEPARENT, Log, current_trace, trace_in
 from holdfast._model.continuation import Continue
 from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, LeaseLost
-from holdfast._model.job import Completed, Progress
+from holdfast._model.job import Progress
 from holdfast._model.new_job import check_result
+from holdfast._model.outcome import Completed
 from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.finish import Ending, complete_batch, complete_job
 from holdfast._store.lease import ClaimAnswer, report_progress
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.keeper import Turn
     from holdfast._engine.session import Session
-    from holdfast._model.codec import JsonCodec, Result
+    from holdfast._model.codec import JsonCodec
     from holdfast._model.new_job import NewJob
+    from holdfast._model.result import Result
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.lease import Held
     from holdfast._store.statement import Statement

@@ -14,7 +14,7 @@ from holdfast._engine.jobs.deadlines import Deadlines
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
-from holdfast._model.job import Retried
+from holdfast._model.outcome import Retried
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from holdfast._engine.jobs.ready import ReadyJobs
     from holdfast._engine.jobs.run_handlers import Handlers
     from holdfast._engine.jobs.slots import Slots
-    from holdfast._model.job import Busy, Outcome
+    from holdfast._model.outcome import Busy, Outcome
 
 
 # A run of handlers that never wait yields to the other tasks of the event loop after this many seconds.

@@ -22,7 +22,7 @@ from holdfast._engine.link import Outage
 from holdfast._logs.failure import Failure, traceback_of
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
-from holdfast._model.job import Completed, Fail, Failed, Retried
+from holdfast._model.outcome import Completed, Fail, Failed, Retried
 from holdfast._store.finish import Answers, complete_plain, finish_jobs, is_plain
 from holdfast._store.lease import ClaimAnswer, renew_leases
 

@@ -9,7 +9,7 @@ from holdfast._engine.jobs.reap import REAPED
 from holdfast._engine.report.transition import EndedBatch
 from holdfast._logs.failure import Failure
 from holdfast._model.errors import AbortReason
-from holdfast._model.job import Cancelled, Completed, Failed, Released, Rescheduled, Retried
+from holdfast._model.outcome import Cancelled, Completed, Failed, Released, Rescheduled, Retried
 from holdfast._store.lease import ClaimAnswer
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.report.transition import Name, Transitions
     from holdfast._engine.session import Session
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from holdfast._store.lease import DeadWorker, Held, ReapedJob
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 from holdfast._logs.failure import only_leaf
 from holdfast._model.errors import Aborted, AbortReason, InvalidStep, LeaseLost, StoryChanged
 from holdfast._model.failure_record import raised_again, recorded
-from holdfast._model.job import Busy, Reschedule
+from holdfast._model.outcome import Busy, Reschedule
 from holdfast._model.retry import Retry
 from holdfast._model.step import Step
 from holdfast._store.step import (

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from holdfast._model.errors import AbortReason
-from holdfast._model.job import Released
+from holdfast._model.outcome import Released
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast._engine.jobs.finish import Finisher
     from holdfast._engine.jobs.held_jobs import HeldJobs
     from holdfast._engine.jobs.slots import Slots
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
 
 
 class ReadyJobs:

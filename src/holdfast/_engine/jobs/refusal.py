@@ -10,10 +10,10 @@ import psycopg
 from holdfast._drivers import state_of
 from holdfast._logs.failure import TEXT_LIMIT, Failure
 from holdfast._model.errors import DuplicateJob, InvalidJob
-from holdfast._model.job import Cancelled, Failed, Released, Retried
+from holdfast._model.outcome import Cancelled, Failed, Released, Retried
 
 if TYPE_CHECKING:
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
 
 # Classes of SQLSTATE. Errors of data, of constraints, of a limit of the server, and those that a trigger raises:
 _OF_DATA = frozenset({"0A", "21", "22", "23", "27", "44", "54", "P0"})

@@ -18,7 +18,8 @@ from holdfast._logs.failure import Failure
 from holdfast._logs.log import carry_trace, current_trace, id_of, trace_in
 from holdfast._model.batch_kind import Item
 from holdfast._model.errors import Aborted, AbortReason, HoldfastError, InvalidJob, NotCommitted
-from holdfast._model.job import Busy, Cancelled, Completed, Failed, Job, Outcome, Released, Signal, outcome_of
+from holdfast._model.job import Job
+from holdfast._model.outcome import Busy, Cancelled, Completed, Failed, Outcome, Released, Signal, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

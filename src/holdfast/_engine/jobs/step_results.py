@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from holdfast._model.codec import Result
 from holdfast._model.errors import ChainFailed, HoldfastError, InvalidStep, StoryChanged
+from holdfast._model.result import Result
 from holdfast._model.step import returned_type
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from holdfast._engine.keeper import in_thread
 from holdfast._logs.failure import Failure, only_leaf
 from holdfast._model.duration import LONGEST, as_timedelta
 from holdfast._model.errors import ChainFailed, HoldfastError, InvalidStep, StoryChanged
-from holdfast._model.job import Failed, Rescheduled
 from holdfast._model.message import Message
 from holdfast._model.new_job import MOST_BLOCKERS, check_new_job
 from holdfast._model.option import check_time
+from holdfast._model.outcome import Failed, Rescheduled
 from holdfast._model.step import Step, is_async
 from holdfast._store.step import save_step
 
@@ -31,10 +31,11 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.jobs.journal import Running
     from holdfast._engine.jobs.recorder import Recorder
-    from holdfast._model.codec import JsonCodec, Result
+    from holdfast._model.codec import JsonCodec
     from holdfast._model.duration import Duration
     from holdfast._model.message import Receivable
     from holdfast._model.new_job import NewJob
+    from holdfast._model.result import Result
     from holdfast._store.statement import Statement
     from holdfast._store.step import Child, Kept, Recorded
 

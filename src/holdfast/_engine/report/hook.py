@@ -15,7 +15,7 @@ from holdfast._engine.keeper import in_thread
 from holdfast._engine.report.transition import FAILURES, Observer
 from holdfast._logs import log as logs
 from holdfast._logs.log import Log
-from holdfast._model.job import Failed, Retried
+from holdfast._model.outcome import Failed, Retried
 from holdfast._store.lease import ClaimAnswer
 
 if TYPE_CHECKING:

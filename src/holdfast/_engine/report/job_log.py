@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from holdfast._engine.report.transition import FAILURES, Observer
 from holdfast._logs import log as logs
 from holdfast._logs.log import Log, id_of, trace_in
-from holdfast._model.job import Fail, Failed, Released, Retried
+from holdfast._model.outcome import Fail, Failed, Released, Retried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.report.transition import EndedBatch
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
 
 # At most this many failures per second are logged, then the number of the others: a traceback takes milliseconds.
 MOST_A_SECOND = 10

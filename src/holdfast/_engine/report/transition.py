@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from holdfast._engine.attempt import Attempt
     from holdfast._logs.failure import Failure
-    from holdfast._model.job import Outcome
+    from holdfast._model.outcome import Outcome
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.enqueue import EnqueuedJob
     from holdfast._store.lease import DeadWorker, ReapedJob
