@@ -25,8 +25,9 @@ def test_the_list_of_files_is_true(package: Path) -> None:
     assert len(listed) == len(files)
 
 
-def test_no_file_has_more_than_400_lines() -> None:
-    assert [str(path) for path in PACKAGE.rglob("*.py") if len(path.read_text().splitlines()) > 400] == []
+def test_no_file_holds_two_things() -> None:
+    """Past 400 lines look for two nouns. One that has a single noun may be longer, to this limit."""
+    assert [str(path) for path in PACKAGE.rglob("*.py") if len(path.read_text().splitlines()) > 500] == []
 
 
 def test_the_archive_has_no_sql_of_its_own() -> None:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast._engine.keeper import Role
-    from labs.chaos.fault import Pace
     from labs.chaos.ground import Reachable
+    from labs.chaos.pace import Pace
 
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 120.0

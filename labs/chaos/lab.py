@@ -16,10 +16,11 @@ import psycopg
 
 from labs.chaos import faults as all_faults
 from labs.chaos.evidence import Evidence, gather, note_arrivals
-from labs.chaos.fault import Pace, Site
+from labs.chaos.fault import Site
 from labs.chaos.fleet import Fleet
 from labs.chaos.ground import Ground, value
 from labs.chaos.oracle import judge
+from labs.chaos.pace import Pace
 from labs.chaos.prober import Prober
 from labs.chaos.producer import Producer
 from labs.chaos.publisher import Publisher

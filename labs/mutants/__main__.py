@@ -22,7 +22,7 @@ from labs.mutants.report import REPORT, as_entry, describe, new_survivors, read_
 from labs.mutants.run import Chooser, Copy, Result, read_tests
 
 if TYPE_CHECKING:
-    from labs.mutants.sites import Site
+    from labs.mutants.site import Site
 
 
 def record(folder: Path, tests: list[str], processes: int) -> None:

@@ -14,7 +14,7 @@ from labs.mutants.sites import sites_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from labs.mutants.sites import Site
+    from labs.mutants.site import Site
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "holdfast"

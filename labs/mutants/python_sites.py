@@ -6,7 +6,7 @@ import ast
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeGuard
 
-from labs.mutants.sites import Site
+from labs.mutants.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

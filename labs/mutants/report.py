@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from labs.mutants.run import Result
-    from labs.mutants.sites import Site
+    from labs.mutants.site import Site
 
 HERE = Path(__file__).parent
 ACCEPTED = HERE / "accepted.toml"

@@ -21,7 +21,7 @@ from tools.callers import callers
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from labs.mutants.sites import Site
+    from labs.mutants.site import Site
 
 Verdict: TypeAlias = Literal["caught", "survived", "invalid", "no test"]
 

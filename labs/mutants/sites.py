@@ -1,41 +1,19 @@
-"""A mutant: a place in a file of the package, and the text that replaces it."""
+"""Finds the sites of a file, whichever its language."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
+
+from labs.mutants.python_sites import python_sites
+from labs.mutants.sql_sites import sql_sites
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-class Site(NamedTuple):
-    file: str
-    """Its path below `src/holdfast`."""
-    function: str
-    """Such as `Reaper.reap`; of SQL, the function or the statement; `<module>` for a constant."""
-    lines: tuple[int, int]
-    """The first and the last line of the function."""
-    line: int
-    change: str
-    start: int
-    end: int
-    old: str
-    new: str
-
-    @property
-    def key(self) -> tuple[str, str, str]:
-        """The name of the mutant in the list of accepted ones, which stays when its line moves."""
-        return self.file, self.function, f"{' '.join(self.old.split())} -> {' '.join(self.new.split())}"
-
-    def mutated(self, text: str) -> str:
-        assert text[self.start : self.end] == self.old, f"{self.file}:{self.line} has changed"
-        return text[: self.start] + self.new + text[self.end :]
+    from labs.mutants.site import Site
 
 
 def sites_of(path: Path, package: Path) -> list[Site]:
     """Return the sites of a file of Python or SQL. A mutant of it may not be valid."""
-    from labs.mutants.python_sites import python_sites
-    from labs.mutants.sql_sites import sql_sites
-
     find = sql_sites if path.suffix == ".sql" else python_sites
     return list(find(path.relative_to(package).as_posix(), path.read_text()))

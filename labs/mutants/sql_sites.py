@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from labs.mutants.sites import Site
+from labs.mutants.site import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -14,7 +14,7 @@ from holdfast import OrderKey
 from labs.chaos import application, trouble
 from labs.chaos.breaks import kinds
 from labs.chaos.breaks.scene import Play
-from labs.chaos.fault import Pace
+from labs.chaos.pace import Pace
 from labs.chaos.prober import Probe
 from labs.chaos.producer import Promised
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from labs.chaos import application
 from labs.chaos.breaks import kinds
 from labs.chaos.breaks.scene import Play
-from labs.chaos.fault import Pace
+from labs.chaos.pace import Pace
 from labs.chaos.producer import Promised
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from holdfast import OrderKey
 from labs.chaos import application, trouble, versions
 from labs.chaos.breaks import kinds
 from labs.chaos.breaks.scene import LOOK_EVERY, Play
-from labs.chaos.fault import Pace
 from labs.chaos.faults import identity, server_clock
 from labs.chaos.faults.notification import forge
 from labs.chaos.faults.server import terminate
 from labs.chaos.ground import value
+from labs.chaos.pace import Pace
 from labs.chaos.producer import STEPS, Promised
 from labs.chaos.trouble import GRACE
 

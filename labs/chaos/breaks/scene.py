@@ -19,10 +19,11 @@ import psycopg
 from labs.chaos import events
 from labs.chaos.breaks import SOUND
 from labs.chaos.evidence import Evidence, gather, note_arrivals
-from labs.chaos.fault import Pace, Site
+from labs.chaos.fault import Site
 from labs.chaos.fleet import Fleet
 from labs.chaos.ground import DATABASE, USER, Ground, connect, value
 from labs.chaos.oracle import Violation, judge
+from labs.chaos.pace import Pace
 from labs.chaos.prober import Probe, rare, urgent
 from labs.chaos.producer import Producer, Promised
 from labs.chaos.proxy import Proxy

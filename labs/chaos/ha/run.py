@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from labs.chaos.evidence import Evidence, gather, note_arrivals
-from labs.chaos.fault import Pace
 from labs.chaos.fleet import Fleet
 from labs.chaos.ground import USER, value
 from labs.chaos.ha.caller import Callers
 from labs.chaos.ha.cluster import Cluster
 from labs.chaos.lab import delivered, drained
 from labs.chaos.oracle import judge
+from labs.chaos.pace import Pace
 from labs.chaos.producer import Producer
 from labs.chaos.publisher import Publisher
 

@@ -10,9 +10,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from labs.chaos.fault import Pace, Site
+from labs.chaos.fault import Site
 from labs.chaos.fleet import Fleet
 from labs.chaos.ground import Ground
+from labs.chaos.pace import Pace
 from labs.chaos.producer import Producer
 from labs.chaos.publisher import Publisher
 from labs.chaos.recovery import recover

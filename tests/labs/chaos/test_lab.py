@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from labs.chaos.fault import Pace
 from labs.chaos.lab import Plan, prove
+from labs.chaos.pace import Pace
 from labs.chaos.report import DOCUMENT, charts, write
 
 if TYPE_CHECKING:

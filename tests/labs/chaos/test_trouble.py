@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from labs.chaos.fault import Pace
 from labs.chaos.faults.trouble import FAULTS, ended, promise
+from labs.chaos.pace import Pace
 from labs.chaos.trouble import troubles
 from tests.labs.chaos.stage import stage
 

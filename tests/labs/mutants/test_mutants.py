@@ -8,7 +8,8 @@ from labs.mutants.draw import PACKAGE, draw
 from labs.mutants.python_sites import python_sites
 from labs.mutants.report import new_survivors, read_accepted, report
 from labs.mutants.run import Chooser, Result, SuiteTest, rounds
-from labs.mutants.sites import Site, sites_of
+from labs.mutants.site import Site
+from labs.mutants.sites import sites_of
 from labs.mutants.sql_sites import sql_sites
 
 PYTHON = dedent("""
