@@ -42,6 +42,7 @@ PUBLIC = {
     "Item",
     "Job",
     "JobInfo",
+    "JobList",
     "JsonCodec",
     "Kind",
     "KindTaken",

@@ -98,6 +98,8 @@ async def test_async(
         chain = await app.get_chain(conn, handle)
         assert chain is not None
         assert (len(chain.jobs), chain.result) == (2, "done")
+        page = await app.list_jobs(conn, kind="act", status="completed", limit=1)
+        assert ([job.chain_id for job in page.jobs], page.next) == ([handle.id], page.jobs[0].id)
         lines = await app.list_chains(conn, kind="act", status="blocked", before=last.id + 1, limit=5)
         assert [(line.id, line.last_id) for line in lines] == [(last.id, last.id)]
         assert await app.delete_chains(conn, [last, handle], cascade=True) == [handle.id, last.id]
@@ -116,6 +118,8 @@ def test_sync(
         chain = app.sync.get_chain(conn, handle)
         assert chain is not None
         assert (len(chain.jobs), chain.result) == (2, "done")
+        page = app.sync.list_jobs(conn, kind="act", status="completed", limit=1)
+        assert ([job.chain_id for job in page.jobs], page.next) == ([handle.id], page.jobs[0].id)
         lines = app.sync.list_chains(conn, kind="act", status="blocked", before=last.id + 1, limit=5)
         assert [(line.id, line.last_id) for line in lines] == [(last.id, last.id)]
         assert app.sync.delete_chains(conn, [last, handle], cascade=True) == [handle.id, last.id]

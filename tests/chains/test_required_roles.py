@@ -68,6 +68,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "send": lambda verbs, conn: verbs.send(conn, 7, paid, Sale(id=7)),
     "get_job": lambda verbs, conn: verbs.get_job(conn, 7),
     "get_chain": lambda verbs, conn: verbs.get_chain(conn, 7),
+    "list_jobs": lambda verbs, conn: verbs.list_jobs(conn),
     "list_chains": lambda verbs, conn: verbs.list_chains(conn),
     "list_schedules": lambda verbs, conn: verbs.list_schedules(conn),
     "list_ticks": lambda verbs, conn: verbs.list_ticks(conn),

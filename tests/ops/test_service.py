@@ -13,7 +13,6 @@ from holdfast._engine.once import run_tick
 from holdfast._model.settings import Settings
 from holdfast._ops import service as desk_module
 from holdfast._ops.caller import Person, RequestRefused, Role
-from holdfast._ops.jobs import LOOKS
 from holdfast._ops.requests import (
     Before,
     ChainSearch,
@@ -29,7 +28,7 @@ from holdfast._ops.requests import (
 from holdfast._ops.responses.job import Done, JobActionResult
 from holdfast._ops.service import Service
 from holdfast._store.schedule import record_run, start_run
-from holdfast._store.search import replay_job
+from holdfast._store.search import LOOKS, replay_job
 from holdfast._store.subscription import subscribe
 from holdfast._store.worker import register_worker
 from tests.kit.access import PATIENT
@@ -120,7 +119,7 @@ async def test_jobs_of_every_home_come_in_one_order(service: Service, conn: psyc
 async def test_nothing_is_shown_twice_or_left_out_where_a_look_ends(
     service: Service, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
-    monkeypatch.setattr("holdfast._ops.jobs.LOOKS", (3, 4, 5))
+    monkeypatch.setattr("holdfast._store.search.LOOKS", (3, 4, 5))
     ids = enqueue(conn, 60)
     fail(conn, ids[5:25])
     complete(conn, ids[20:40:2])
@@ -166,7 +165,7 @@ async def test_landmarks_spare_the_look_at_what_is_younger(service: Service, con
 async def test_a_search_says_how_far_it_looked_and_goes_on_from_there(
     service: Service, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast._ops.jobs.LOOKS", (10, 20))
+    monkeypatch.setattr("holdfast._store.search.LOOKS", (10, 20))
     (rare,) = enqueue(conn, kind="rare")
     enqueue(conn, 50)
     page = await service.jobs(JobSearch(kind="rare"))

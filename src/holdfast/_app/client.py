@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast._app.roles import names_roles
 from holdfast._drivers import run
 from holdfast._drivers.autocommit import run_joined
+from holdfast._drivers.steps import run_steps
 from holdfast._engine.keeper import in_thread
 from holdfast._engine.wake.chains import Watchers
 from holdfast._model.call import explained_methods
@@ -23,7 +24,7 @@ from holdfast._store.schedule import (
     resume_schedule,
     trigger_schedule,
 )
-from holdfast._store.search import resume_order_key
+from holdfast._store.search import Search, resume_order_key
 from holdfast._store.worker import pause_queue, resume_queue
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from holdfast._model.new_job import NewJob
     from holdfast._model.schedule import Missed, Schedule
     from holdfast._store.chain import ChainLine, Completion
-    from holdfast._store.job import Chain, JobInfo, Rescheduling, RetryResult
+    from holdfast._store.job import Chain, JobInfo, JobList, JobStatus, Rescheduling, RetryResult
     from holdfast._store.schedule import Running, ScheduleLine
     from holdfast._store.search import Cancellation
     from holdfast._store.step import Sent
@@ -142,6 +143,25 @@ class Client:
         With a handle, its result has the type that the handler declares, as in `app.get_job(conn, send.handle(7))`.
         """
         return await run(conn, self._verbs.get_job(job))
+
+    async def list_jobs(  # noqa: PLR0913 - one keyword per filter
+        self,
+        conn: AsyncConnection,
+        *,
+        kind: str | None = None,
+        status: JobStatus | None = None,
+        queue: str | None = None,
+        order_key: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> JobList:
+        """Return the newest matching jobs, waiting, running or ended, and where the next page begins.
+
+        `limit`: 1 to 200. Default: 50. For the next page, pass `page.next` as `before`. A search looks at no more than
+        50,000 jobs of each table, and takes about two seconds at most: a page may be short, or empty, and have a next.
+        """
+        which = Search(kind=kind, status=status, queue=queue, order_key=order_key)
+        return await run_steps(conn, self._verbs.list_jobs(which, before, limit))
 
     async def cancel(self, conn: AsyncConnection, job: Handle[Any] | int) -> Cancellation:
         """Cancel a waiting job, or ask the worker that runs it to stop.

@@ -28,6 +28,7 @@ ROLES = {
     "send": _PRODUCER,
     "get_job": _VIEWER,
     "get_chain": _VIEWER,
+    "list_jobs": _VIEWER,
     "list_chains": _VIEWER,
     "list_schedules": _VIEWER,
     "list_ticks": _VIEWER,

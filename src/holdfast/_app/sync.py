@@ -10,6 +10,7 @@ from holdfast._app.client import VERB_HINTS, WAIT
 from holdfast._app.roles import names_roles
 from holdfast._drivers import run_sync
 from holdfast._drivers.autocommit import run_joined_sync
+from holdfast._drivers.steps import run_steps_sync
 from holdfast._engine.wake.chains import wait_for_end
 from holdfast._model.call import explained_methods
 from holdfast._store.chain import list_chains
@@ -22,7 +23,7 @@ from holdfast._store.schedule import (
     resume_schedule,
     trigger_schedule,
 )
-from holdfast._store.search import resume_order_key
+from holdfast._store.search import Search, resume_order_key
 from holdfast._store.worker import pause_queue, resume_queue
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from holdfast._model.new_job import NewJob
     from holdfast._model.schedule import Missed, Schedule
     from holdfast._store.chain import ChainLine, Completion
-    from holdfast._store.job import Chain, JobInfo, Rescheduling, RetryResult
+    from holdfast._store.job import Chain, JobInfo, JobList, JobStatus, Rescheduling, RetryResult
     from holdfast._store.schedule import Running, ScheduleLine
     from holdfast._store.search import Cancellation
     from holdfast._store.step import Sent
@@ -102,6 +103,21 @@ class SyncClient:
     def get_job(self, conn: SyncConnection, job: Handle[Any] | int) -> JobInfo[Any] | None:
         """Return a job, waiting, running or ended. See `Holdfast.get_job`."""
         return run_sync(conn, self._verbs.get_job(job))
+
+    def list_jobs(  # noqa: PLR0913 - one keyword per filter
+        self,
+        conn: SyncConnection,
+        *,
+        kind: str | None = None,
+        status: JobStatus | None = None,
+        queue: str | None = None,
+        order_key: str | None = None,
+        before: int | None = None,
+        limit: int = 50,
+    ) -> JobList:
+        """Return the newest matching jobs, and where the next page begins. See `Holdfast.list_jobs`."""
+        which = Search(kind=kind, status=status, queue=queue, order_key=order_key)
+        return run_steps_sync(conn, self._verbs.list_jobs(which, before, limit))
 
     def cancel(self, conn: SyncConnection, job: Handle[Any] | int) -> Cancellation:
         """Cancel a waiting job, or ask the worker that runs it to stop. See `Holdfast.cancel`."""

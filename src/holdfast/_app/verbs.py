@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
@@ -35,17 +36,36 @@ from holdfast._model.new_job import LAST_ID, LONGEST_DELAY, NewJob, check_new_jo
 from holdfast._model.option import check_time
 from holdfast._model.schedule import check_missed, check_schedule
 from holdfast._model.settings import Settings, SettingsError
-from holdfast._store.chain import Completion, complete_chain, delete_chains, result_of
+from holdfast._store.chain import STATUSES, Completion, complete_chain, delete_chains, result_of
 from holdfast._store.enqueue import EnqueuedJob, enqueue_group, enqueue_job, enqueue_jobs
 from holdfast._store.event import publish_event, publish_events
-from holdfast._store.job import Chain, RetryResult, get_job, read_chain, reschedule_job, retry_job
+from holdfast._store.job import (
+    Chain,
+    JobList,
+    RetryResult,
+    get_job,
+    read_chain,
+    reschedule_job,
+    retry_job,
+)
 from holdfast._store.schedule import add_schedule
 from holdfast._store.schema import migrate
-from holdfast._store.search import Cancellation, cancel_job
+from holdfast._store.search import (
+    MOST_LISTED,
+    Cancellation,
+    FoundJobs,
+    Look,
+    Search,
+    begin_search,
+    cancel_job,
+    end_search,
+    find_jobs,
+    read_found_jobs,
+)
 from holdfast._store.step import send_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
     from datetime import datetime
 
     from holdfast._engine.report.transition import Listener
@@ -63,6 +83,10 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 R = TypeVar("R")
+
+# A list of jobs is not searched further after so long. One statement of it may take longer, but is ended.
+_SEARCH_SECONDS = 2.0
+_STATEMENT_SECONDS = 10
 
 
 class Wait(NamedTuple):
@@ -160,8 +184,31 @@ class Verbs:
             raise InvalidJob(f"app.send: {job.kind} has no unique key to find its job by: give the handle")
         return send_message(message.name, payload, key=key, kind=job.kind, unique_key=unique.key)
 
+    def list_jobs(self, which: Search, before: int | None, limit: int) -> Generator[Statement[Any], Any, JobList]:
+        """Check the arguments, and return the statements to run in one transaction."""
+        if not 1 <= limit <= MOST_LISTED:
+            raise ValueError(f"limit: expected a number from 1 to {MOST_LISTED}, got {limit}")
+        if which.status is not None and which.status not in STATUSES:
+            raise ValueError(f"status: expected one of {', '.join(STATUSES)}, got {which.status!r:.40}")
+        return self._listed(find_jobs(which, limit=limit, before=before))
+
+    def _listed(self, search: Generator[Look, Any, FoundJobs]) -> Generator[Statement[Any], Any, JobList]:
+        settings = yield begin_search(_STATEMENT_SECONDS)
+        ends = time.monotonic() + _SEARCH_SECONDS
+        look = next(search)
+        while True:
+            answer = None if look.optional and time.monotonic() > ends else (yield look.statement)
+            try:
+                look = search.send(answer)
+            except StopIteration as ended:
+                found: FoundJobs = ended.value
+                break
+        jobs = (yield read_found_jobs(found.jobs, self._codec.decode)) if found.jobs else []
+        yield end_search(settings)
+        return JobList(tuple(jobs), found.next)
+
     def get_job(self, job: Handle[Any] | int) -> Statement[JobInfo[Any] | None]:
-        return get_job(_job_id(job), self._decode(job))
+        return get_job(_job_id(job), self._decode(job), self._codec.decode)
 
     def cancel(self, job: Handle[Any] | int) -> Statement[Cancellation]:
         return cancel_job(_job_id(job)).then(partial(self._cancelled, _job_id(job)))
@@ -190,7 +237,9 @@ class Verbs:
 
     def get_chain(self, chain: Handle[Any] | int) -> Statement[Chain[Any] | None]:
         id_ = _id(chain)
-        return read_chain(id_, self._decode(chain)).then(lambda jobs: Chain(id_, jobs) if jobs else None)
+        return read_chain(id_, self._decode(chain), self._codec.decode).then(
+            lambda jobs: Chain(id_, jobs) if jobs else None
+        )
 
     def delete_chains(self, chains: Iterable[Handle[Any] | int], *, cascade: bool) -> Statement[list[int]]:
         if isinstance(chains, Handle | int | str) or not isinstance(chains, Iterable):

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from holdfast._cli.databases import DatabaseAnswer, DatabaseAnswers
     from holdfast._cli.session import Database
     from holdfast._ops.requests import JobFilter
-    from holdfast._ops.responses.job import JobActionResult, Looked
+    from holdfast._ops.responses.job import JobActionResult
     from holdfast._ops.service import Service
-    from holdfast._store.search import ActionResult, JobLine
+    from holdfast._store.search import ActionResult, JobLine, Looked
 
     Act: TypeAlias = Callable[[Sequence[Database], argparse.Namespace], Awaitable[int]]
 
@@ -123,8 +123,8 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _list(databases: Sequence[Database], arguments: argparse.Namespace) -> int:
-    from holdfast._ops.jobs import FoundJobs
     from holdfast._ops.jobs import find as find_jobs
+    from holdfast._store.search import FoundJobs
 
     which = Search(status=arguments.status, kind=arguments.kind, queue=arguments.queue, order_key=arguments.order_key)
 

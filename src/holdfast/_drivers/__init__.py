@@ -4,6 +4,7 @@ psycopg.py     runs it on a psycopg 3 connection
 asyncpg.py     runs it on an asyncpg connection
 sqlalchemy.py  runs it on a SQLAlchemy session or connection
 django.py      runs it on a Django connection
+steps.py       runs several statements in one transaction
 autocommit.py  runs what should commit with the caller's data, and warns where it does not
 
 This file chooses the driver, and translates errors of the database into errors of Holdfast.

@@ -41,6 +41,11 @@ def outside_transaction(conn: Any) -> str | None:
     return "`async with conn.transaction():`"
 
 
+def transaction(conn: Any) -> Any:
+    """Return a transaction on this connection, as a context manager."""
+    return conn.transaction()
+
+
 @lru_cache(maxsize=256)
 def numbered(sql: str) -> tuple[str, tuple[str, ...]]:
     """Return the statement with $1, $2, … placeholders, and the parameter names in that order."""

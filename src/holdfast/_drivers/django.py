@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.transaction import atomic
 from django.utils.connection import ConnectionProxy
 
 from holdfast._model.connection import USE_SYNC
@@ -38,3 +39,8 @@ def outside_transaction(conn: Any) -> str | None:
     # Not `get_autocommit()`, which would connect.
     commits = conn.settings_dict.get("AUTOCOMMIT", True) if conn.connection is None else conn.autocommit
     return "`with transaction.atomic():`" if commits else None
+
+
+def transaction(conn: Any) -> Any:
+    """Return a transaction on this connection, as a context manager."""
+    return atomic(using=conn.alias)

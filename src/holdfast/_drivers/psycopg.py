@@ -46,6 +46,11 @@ def outside_transaction(conn: object) -> str | None:
     )
 
 
+def transaction(conn: Any) -> Any:
+    """Return a transaction on this connection, as a context manager."""
+    return conn.transaction()
+
+
 def _unsupported(conn: object, needed: str, other: str) -> UnsupportedConnection:
     given = f"conn: psycopg.{type(conn).__qualname__}"
     if isinstance(conn, psycopg.AsyncConnection | psycopg.Connection):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,11 @@ def outside_transaction(conn: Any) -> str | None:
         if (level or getattr(bind.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT":
             return "`isolation_level` other than AUTOCOMMIT in the engine"
     return None
+
+
+def transaction(conn: Any) -> Any:  # noqa: ARG001 - all drivers share it
+    """Return nothing to begin: a connection in AUTOCOMMIT has no transactions."""
+    return nullcontext()
 
 
 def _bind(conn: Any) -> Any:

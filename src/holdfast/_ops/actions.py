@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from holdfast._model.limit import parsed_rate
 from holdfast._ops.caller import RequestRefused, audit_entry
 from holdfast._ops.jobs import find_asked, search_of
-from holdfast._ops.responses.job import JobActionResult, Looked, RefusedJob
+from holdfast._ops.responses.job import JobActionResult, RefusedJob
 from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.limit import mend_limits, reset_limit, set_limit
 from holdfast._store.schedule import pause_schedule, resume_schedule, trigger_schedule
-from holdfast._store.search import ActionResult, Search, act_on_jobs, find_named_jobs, read_clock
+from holdfast._store.search import ActionResult, Looked, Search, act_on_jobs, find_named_jobs, read_clock
 from holdfast._store.subscription import (
     clear_subscription,
     delete_subscription,

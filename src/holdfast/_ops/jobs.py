@@ -5,55 +5,34 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from holdfast._ops.caller import RequestRefused
-from holdfast._ops.responses.job import ChainEdge, ChainGraph, ChainNode, JobBlocker, JobStory, Looked
+from holdfast._ops.responses.job import ChainEdge, ChainGraph, ChainNode, JobBlocker, JobStory
 from holdfast._ops.waits import read_waits
 from holdfast._store.archive import JOB_FAMILIES, exports_with_id
 from holdfast._store.chain import read_blockers
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_key_stop, read_worker
 from holdfast._store.job import read_chain
-from holdfast._store.search import (
-    AFTER_ALL,
-    Search,
-    Span,
-    follow_ids,
-    list_blocked,
-    read_landmarks,
-    read_payloads,
-    search_table,
-    searches,
-)
+from holdfast._store.search import FoundJobs, Looked, Search, find_jobs, follow_ids, list_blocked, read_payloads
 from holdfast._store.step import read_journal, step_lines
 from holdfast._store.worker import served_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import datetime
 
     from holdfast._ops.pool import Transaction
     from holdfast._ops.redaction import Redaction
     from holdfast._ops.requests import JobFilter
     from holdfast._store.inspect import AttemptLine
     from holdfast._store.job import JobInfo
-    from holdfast._store.search import JobLine, Scan
+    from holdfast._store.search import JobLine
 
 
-# Together 50,000: at most so many jobs are scanned per table in one search.
-LOOKS = (500, 4_500, 45_000)
 # A text search ends after this many seconds, skips payloads above this many bytes, and reads pages of this many jobs.
 TEXT_SECONDS = 2.0
 LARGEST_SEARCHED = 262_144
 _PAGE = 200
-
-
-class FoundJobs(NamedTuple):
-    """Jobs, newest first, and the id to continue from."""
-
-    jobs: list[JobLine]
-    next: int | None
-    looked: Looked
 
 
 async def find(
@@ -68,36 +47,15 @@ async def find(
     If a longer scan times out, the result of the shorter ones is returned.
     """
     await transaction.run(follow_ids())
-    span = Span(0, AFTER_ALL)
-    if which.created_from or which.created_until:
-        span = await transaction.run(read_landmarks(which.created_from, which.created_until))
-    span = Span(span.least, min(span.before, before or AFTER_ALL))
-    found: list[JobLine] = []
-    seen, back_to = 0, None
-    for look in LOOKS:
-        wanted = limit + 1 - len(found)
-        looks: list[Scan] = []
-        for name in searches(which):
-            # Rows below the end of another table's scan are left to the next scan.
-            above = Span(max(span.least, _reached(looks, look, wanted)), span.before)
-            one = search_table(name, which, above, scan=look, limit=wanted)
-            if look == LOOKS[0]:
-                looks.append(await transaction.run(one))
-            elif (seen_there := await transaction.try_to_run(one)) is not None:
-                looks.append(seen_there)
-            else:
-                return FoundJobs(found, span.before, Looked(jobs=seen, back_to=back_to, complete=False))
-        reached = _reached(looks, look, wanted)
-        jobs = sorted((job for one in looks for job in one.found if job.id >= reached), key=lambda job: -job.id)
-        found += jobs
-        seen += sum(one.jobs for one in looks)
-        back_to = _earliest(back_to, looks)
-        if len(found) > limit:
-            return FoundJobs(found[:limit], found[limit - 1].id, Looked(jobs=seen, back_to=back_to, complete=False))
-        if reached <= span.least:
-            return FoundJobs(found, None, Looked(jobs=seen, back_to=back_to, complete=True))
-        span = Span(span.least, reached)
-    return FoundJobs(found, span.before, Looked(jobs=seen, back_to=back_to, complete=False))
+    search = find_jobs(which, limit=limit, before=before)
+    look = next(search)
+    while True:
+        run = transaction.try_to_run if look.optional else transaction.run
+        try:
+            look = search.send(await run(look.statement))
+        except StopIteration as ended:
+            found: FoundJobs = ended.value
+            return found
 
 
 async def find_text(
@@ -153,22 +111,6 @@ def search_of(asked: JobFilter) -> Search:
 
 def _showing(jobs: list[JobLine], payloads: Mapping[int, str], shows: Callable[[str, str], bool]) -> list[JobLine]:
     return [job for job in jobs if job.id in payloads and shows(job.kind, payloads[job.id])]
-
-
-def _reached(looks: list[Scan], look: int, limit: int) -> int:
-    """Return the id down to which every table was scanned completely; 0 for a table without more rows."""
-    ends = [0]
-    for one in looks:
-        if len(one.found) == limit:  # more may follow below the last one
-            ends.append(one.found[-1].id)
-        elif one.jobs == look and one.least is not None:
-            ends.append(one.least)
-    return max(ends)
-
-
-def _earliest(known: datetime | None, looks: list[Scan]) -> datetime | None:
-    times = [time for time in (known, *(one.back_to for one in looks)) if time is not None]
-    return min(times, default=None)
 
 
 MOST_NODES = 200

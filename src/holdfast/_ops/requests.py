@@ -23,13 +23,12 @@ from holdfast._model.errors import InvalidJob
 from holdfast._model.limit import LARGEST, parsed_rate
 from holdfast._model.option import QUEUE_LIMIT, check_text
 from holdfast._store.job import JobStatus  # noqa: TC001 - pydantic reads the annotations
-from holdfast._store.search import MOST_ACTED_ON
+from holdfast._store.search import MOST_ACTED_ON, MOST_LISTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-MOST_JOBS = 200
 LARGEST_ID = 2**63 - 1
 MOST_EXPORTS = 1_000
 _DIGITS = 19
@@ -83,14 +82,14 @@ class JobFilter(Question):
 
 class JobSearch(JobFilter):
     before: Id | None = None
-    limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
+    limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = 50
 
 
 class ChainSearch(Question):
     kind: Word | None = None
     status: JobStatus | None = None
     before: Id | None = None
-    limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
+    limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = 50
 
 
 class DeadLetterSearch(Question):
@@ -106,11 +105,11 @@ class OverviewQuestion(Question):
 
 class Before(Question):
     before: Id | None = None
-    limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
+    limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = 50
 
 
 class Newest(Question):
-    limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
+    limit: Annotated[int, Field(ge=1, le=MOST_LISTED)] = 50
 
 
 class JobAction(Question):

@@ -15,12 +15,13 @@ from holdfast._ops.pool import Pool
 from holdfast._ops.redaction import Redaction
 from holdfast._ops.requests import JobAction, JobFilter
 from holdfast._ops.responses.fleet import ParkedPage, RunPage, StatsConfig, StatsQueue, StatsRuntime
-from holdfast._ops.responses.job import AuditLine, AuditPage, ChainItem, ChainPage, DeadLetters, Done, JobPage, Looked
+from holdfast._ops.responses.job import AuditLine, AuditPage, ChainItem, ChainPage, DeadLetters, Done, JobPage
 from holdfast._store.access import list_audit
 from holdfast._store.archive import read_retention, set_retention
 from holdfast._store.inspect import read_census, sum_tallies, take_census
 from holdfast._store.schedule import list_runs
 from holdfast._store.search import (
+    Looked,
     Search,
     follow_ids,
     group_dead_letters,

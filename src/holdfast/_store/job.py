@@ -21,6 +21,8 @@ R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 JobStatus: TypeAlias = Literal["blocked", "pending", "processing", "completed", "failed", "cancelled"]
+Decode: TypeAlias = "Callable[[str | None], Any]"
+DecodePayload: TypeAlias = "Callable[[str], object]"
 RetryStatus: TypeAlias = Literal["retried", "already_retried", "duplicate", "not_failed"]
 Rescheduling: TypeAlias = Literal["rescheduled", "processing", "blocked", "not_found"]
 
@@ -63,15 +65,25 @@ class JobInfo(Generic[R_co]):
     """How many chains must still end before it runs. None: it comes after none, or has ended."""
     worker: str | None
     """The name of the worker that runs it, or ran it last. None: it waits, or that worker is no longer stored."""
+    started_at: datetime | None
+    """When its last attempt started. None: it has not ended, or how long it ran is not known."""
     headers: Mapping[str, str] = field(repr=False)
+    stored_payload: str | None = field(repr=False)
+    """JSON text, as the codec encoded it."""
     progress: Progress | None
     decode: Callable[[str | None], R_co] = field(repr=False, compare=False)
     """Decodes the result from JSON text."""
+    decode_payload: Callable[[str], object] = field(repr=False, compare=False)
 
     @property
     def ended(self) -> bool:
         """Whether the job has completed, failed or was cancelled."""
         return self.finished_at is not None
+
+    @property
+    def arguments(self) -> object:
+        """The payload as JSON data: for most jobs, the handler's arguments by name. They are not validated."""
+        return self.decode_payload(self.stored_payload or "null")
 
     @property
     def result(self) -> R_co:
@@ -86,6 +98,16 @@ class JobInfo(Generic[R_co]):
             raise HoldfastError(f"job {self.id} continued its chain {self.chain_id} with job {self.next_id}")
         end = ChainEnd(self.id, cast("End", self.status), self.stored_result, self.error_code, self.error)
         return result_of(self.chain_id, end, self.decode)
+
+
+@dataclass(frozen=True)
+class JobList:
+    """A page of jobs, as `list_jobs` returns it."""
+
+    jobs: tuple[JobInfo[object], ...]
+    """Newest first. Their results are plain JSON values."""
+    next: int | None
+    """The `before` of the next page. None: there are no more. A page may be short: a search looks at so many jobs."""
 
 
 @dataclass(frozen=True)
@@ -131,24 +153,35 @@ class RetryRow(NamedTuple):
     queue: str | None
 
 
-def get_job(job_id: int, decode: Callable[[str | None], Any] = str) -> Statement[JobInfo[Any] | None]:
-    """Return a job, live or ended; None if it does not exist or is no longer stored. `decode`: its result, of JSON."""
-    return statement("get_job", lambda rows: _job_info(rows[0], decode) if rows else None, id=job_id)
+def get_job(job_id: int, decode: Decode = str, arguments: DecodePayload = str) -> Statement[JobInfo[Any] | None]:
+    """Return a job, live or ended; None if it does not exist or is no longer stored.
+
+    `decode`: its result, of JSON. `arguments`: its payload.
+    """
+    return statement("get_job", lambda rows: job_info(rows[0], decode, arguments) if rows else None, id=job_id)
 
 
 def read_chain(
-    chain: int, decode: Callable[[str | None], Any] = str, *, limit: int = MOST
+    chain: int, decode: Decode = str, arguments: DecodePayload | None = None, *, limit: int = MOST
 ) -> Statement[tuple[JobInfo[Any], ...]]:
-    """Return the last `limit` jobs of a chain, oldest first. `decode`: the result of the chain, of JSON."""
+    """Return the last `limit` jobs of a chain, oldest first.
+
+    `decode`: the result of the chain, of JSON. `arguments`: the payloads. Default: they are not read.
+    """
     return statement(
-        "read_chain", lambda rows: tuple(_job_info(row, decode) for row in reversed(rows)), chain=chain, limit=limit
+        "read_chain",
+        lambda rows: tuple(job_info(row, decode, arguments or str) for row in reversed(rows)),
+        chain=chain,
+        limit=limit,
+        payloads=arguments is not None,
     )
 
 
-def _job_info(row: Row, decode: Callable[[str | None], Any]) -> JobInfo[Any]:
-    *fields, headers, progress, note = row
-    fields += [json.loads(headers) if headers else {}]
-    fields += [None if progress is None else Progress(progress, note), decode]
+def job_info(row: Row, decode: Decode, arguments: DecodePayload) -> JobInfo[Any]:
+    """Return the job of a row with these columns."""
+    *fields, headers, payload, progress, note = row
+    fields += [json.loads(headers) if headers else {}, payload]
+    fields += [None if progress is None else Progress(progress, note), decode, arguments]
     return JobInfo(*fields)
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._model.option import KEY_LIMIT, check_text
 from holdfast._store.answer import Answer, ErrorText, Id
-from holdfast._store.job import JobStatus  # noqa: TC001 - pydantic reads the annotations
+from holdfast._store.job import JobStatus, job_info
 from holdfast._store.statement import (
+    PINNED_PATH,
     Row,
     Statement,
     many,
@@ -27,8 +28,9 @@ from holdfast._store.statement import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
+    from holdfast._store.job import DecodePayload, JobInfo
     from holdfast._store.statement import Parameter
 
 
@@ -40,6 +42,10 @@ _SEARCHES = {
 }
 # Most jobs per action.
 MOST_ACTED_ON = 1_000
+# Most jobs per page, as each comes with its payload.
+MOST_LISTED = 200
+# Together 50,000: at most so many jobs are scanned per table in one search.
+LOOKS = (500, 4_500, 45_000)
 # Above every job id.
 AFTER_ALL = 2**63 - 1
 # Before and after every job.
@@ -101,6 +107,32 @@ class Span(NamedTuple):
     before: int
 
 
+class Looked(Answer):
+    """How far a search looked: at most so many rows at a time, whatever was asked for."""
+
+    jobs: int
+    back_to: datetime | None
+    """When the oldest job that it looked at was created; null: it looked at none."""
+    complete: bool
+    """True: nothing further back is left."""
+
+
+class FoundJobs(NamedTuple):
+    """Jobs, newest first, and the id to continue from."""
+
+    jobs: list[JobLine]
+    next: int | None
+    looked: Looked
+
+
+class Look(NamedTuple):
+    """A statement of a search."""
+
+    statement: Statement[Any]
+    optional: bool = False
+    """Whether the search may end without it, with what was found before."""
+
+
 class DeadLetterGroup(Answer):
     """Dead letters of one kind that failed for one reason."""
 
@@ -150,9 +182,60 @@ def follow_ids() -> Statement[None]:
     return statement("follow_ids", nothing)
 
 
+def begin_search(seconds: int) -> Statement[dict[str, str]]:
+    """Do the same on a caller's connection, with a timeout per statement; return its settings, for `end_search`."""
+    names = ("seqscan", "bitmapscan", "timeout", "path")
+    return statement(
+        "begin_search",
+        lambda rows: dict(zip(names, rows[0], strict=False)),
+        timeout=f"{seconds}s",
+        path=PINNED_PATH,
+    )
+
+
+def end_search(settings: Mapping[str, str]) -> Statement[None]:
+    """Set the caller's settings again."""
+    return statement("end_search", nothing, **settings)
+
+
 def search_table(name: str, which: Search, span: Span, *, scan: int, limit: int) -> Statement[Scan]:
     """Scan at most `scan` jobs with one of `searches`, newest first, and return at most `limit` of them."""
     return statement(name, _scan, **asdict(which) | _scanned(which, span), scan=scan, limit=limit)
+
+
+def find_jobs(which: Search, *, limit: int, before: int | None = None) -> Generator[Look, Any, FoundJobs]:
+    """Search for the newest matching jobs with ids below `before`, at most `limit`, in scans that grow.
+
+    It yields the statements to run one after another. Send what each returns, or None to end with what was found.
+    """
+    span = Span(0, AFTER_ALL)
+    if which.created_from or which.created_until:
+        span = yield Look(read_landmarks(which.created_from, which.created_until))
+    span = Span(span.least, min(span.before, before or AFTER_ALL))
+    found: list[JobLine] = []
+    seen, back_to = 0, None
+    for look in LOOKS:
+        wanted = limit + 1 - len(found)
+        looks: list[Scan] = []
+        for name in searches(which):
+            # Rows below the end of another table's scan are left to the next scan.
+            above = Span(max(span.least, _reached(looks, look, wanted)), span.before)
+            scan = yield Look(search_table(name, which, above, scan=look, limit=wanted), look != LOOKS[0])
+            if scan is None:
+                return FoundJobs(found, span.before, Looked(jobs=seen, back_to=back_to, complete=False))
+            looks.append(scan)
+        reached = _reached(looks, look, wanted)
+        # By id: without one snapshot for all tables, a job that ends meanwhile may be found twice.
+        jobs = {job.id: job for one in looks for job in one.found if job.id >= reached}
+        found += sorted(jobs.values(), key=lambda job: -job.id)
+        seen += sum(one.jobs for one in looks)
+        back_to = _earliest(back_to, looks)
+        if len(found) > limit:
+            return FoundJobs(found[:limit], found[limit - 1].id, Looked(jobs=seen, back_to=back_to, complete=False))
+        if reached <= span.least:
+            return FoundJobs(found, None, Looked(jobs=seen, back_to=back_to, complete=True))
+        span = Span(span.least, reached)
+    return FoundJobs(found, span.before, Looked(jobs=seen, back_to=back_to, complete=False))
 
 
 def read_landmarks(created_from: datetime | None, created_until: datetime | None) -> Statement[Span]:
@@ -180,6 +263,18 @@ def read_payloads(jobs: Sequence[JobLine], *, largest: int) -> Statement[dict[in
         ended=text_array(time_text(job.finished_at) for job in jobs),
         largest=largest,
         limit=len(jobs),
+    )
+
+
+def read_found_jobs(jobs: Sequence[JobLine], arguments: DecodePayload) -> Statement[list[JobInfo[object]]]:
+    """Return the jobs that a search has found, newest first, without those that were deleted since."""
+    return statement(
+        "read_found_jobs",
+        lambda rows: [job_info(row, lambda text: arguments(text or "null"), arguments) for row in rows],
+        ids=number_array(job.id for job in jobs),
+        ended=text_array(time_text(job.finished_at) for job in jobs),
+        limit=len(jobs),
+        payloads=True,
     )
 
 
@@ -247,6 +342,22 @@ def _scanned(which: Search, span: Span) -> dict[str, Parameter]:
     times = _times(which.created_from, which.created_until)
     # No job ends before it is created, so older days are not read.
     return {**times, "kept_from": times["created_from"], "before": span.before, "least": span.least}
+
+
+def _reached(looks: Sequence[Scan], look: int, limit: int) -> int:
+    """Return the id down to which every table was scanned completely; 0 for a table without more rows."""
+    ends = [0]
+    for scan in looks:
+        if len(scan.found) == limit:  # more may follow below the last one
+            ends.append(scan.found[-1].id)
+        elif scan.jobs == look and scan.least is not None:
+            ends.append(scan.least)
+    return max(ends)
+
+
+def _earliest(known: datetime | None, looks: Sequence[Scan]) -> datetime | None:
+    times = [time for time in (known, *(scan.back_to for scan in looks)) if time is not None]
+    return min(times, default=None)
 
 
 def _scan(rows: Sequence[Row]) -> Scan:

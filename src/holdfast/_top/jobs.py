@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, get_args
 
 from holdfast._model.retry import tries
 from holdfast._ops.caller import RequestRefused
-from holdfast._ops.requests import MOST_JOBS, DeadLetterSearch, JobAction, JobFilter, JobSearch
+from holdfast._ops.requests import DeadLetterSearch, JobAction, JobFilter, JobSearch
 from holdfast._ops.wording import compact, counted, plain, since, stamp
 from holdfast._store.job import JobStatus
-from holdfast._store.search import MOST_ACTED_ON
+from holdfast._store.search import MOST_ACTED_ON, MOST_LISTED
 from holdfast._top.cell import Cell, ago, ahead, number, state, word
 from holdfast._top.sheet import Action, Column, Jump, Plan, Sheet, SheetRows, TextPage, Words, figures
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from holdfast._ops.caller import Person
-    from holdfast._ops.responses.job import JobActionResult, JobStory, Looked
+    from holdfast._ops.responses.job import JobActionResult, JobStory
     from holdfast._ops.service import Service
-    from holdfast._store.search import DeadLetterGroup, JobLine
+    from holdfast._store.search import DeadLetterGroup, JobLine, Looked
     from holdfast._top.sheet import Query
 
 
@@ -46,7 +46,7 @@ async def _read_jobs(look: Query) -> SheetRows[JobLine]:
         raise RequestRefused(
             422, "unknown_status", f"no status is {plain(status)}: there are {', '.join(get_args(JobStatus))}"
         )
-    answer = await look.service.jobs(JobSearch.model_validate({**asked, "limit": MOST_JOBS}))
+    answer = await look.service.jobs(JobSearch.model_validate({**asked, "limit": MOST_LISTED}))
     more = "the newest; there are more" if answer.next is not None else ""
     return SheetRows(answer.jobs, ", ".join(filter(None, (more, looked(answer.looked, look.now) if asked else ""))))
 

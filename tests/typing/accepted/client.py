@@ -18,6 +18,7 @@ from holdfast import (
     Item,
     Job,
     JobInfo,
+    JobList,
     NewJob,
     Progress,
     RetryResult,
@@ -93,6 +94,9 @@ async def looking(conn: asyncpg.Connection[Any], session: AsyncSession, handle: 
         assert_type((chain.id, chain.status, chain.result), tuple[int, str, str])
         assert_type([job.kind for job in chain.jobs], list[str])
     assert_type(await app.get_chain(session, 7), Chain[object] | None)
+    page = await app.list_jobs(conn, kind="pay", status="failed", queue="a", order_key="b", before=7, limit=10)
+    assert_type(page, JobList)
+    assert_type((page.jobs[0], page.next, page.jobs[0].arguments), tuple[JobInfo[object], int | None, object])
     assert_type(await app.list_chains(session, kind="pay", status="failed", before=7, limit=10), list[ChainLine])
     assert_type(await app.delete_chains(conn, [handle, 7], cascade=True), list[int])
 
@@ -100,6 +104,7 @@ async def looking(conn: asyncpg.Connection[Any], session: AsyncSession, handle: 
 def looking_sync(session: Session, handle: Handle[str]) -> None:
     assert_type(app.sync.get_chain(connection, handle), Chain[str] | None)
     assert_type(app.sync.get_chain(session, 7), Chain[object] | None)
+    assert_type(app.sync.list_jobs(session), JobList)
     assert_type(app.sync.list_chains(session), list[ChainLine])
     assert_type(app.sync.delete_chains(connection, {handle.chain_id}), list[int])
 

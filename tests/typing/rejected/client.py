@@ -56,6 +56,7 @@ async def looking(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[A
     app.delete_chains(conn, [handle])  # rejected: forgotten await
     await app.delete_chains(conn, handle)  # rejected: one
     await app.delete_chains(conn, [handle], True)  # rejected: by position
+    await app.list_jobs(conn, status="done")  # rejected: no such status
     await app.list_chains(conn, kind=ship)  # rejected: a kind is not its name
     wrong: Chain[int] | None = await app.get_chain(conn, handle)  # rejected: the chain ends with a str
     chain = app.sync.get_chain(sync, handle)

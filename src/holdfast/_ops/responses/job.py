@@ -10,7 +10,7 @@ from holdfast._ops.caller import Role  # noqa: TC001 - pydantic reads the annota
 from holdfast._store.answer import Answer, ErrorText, Id
 from holdfast._store.inspect import AttemptLine  # noqa: TC001 - as above
 from holdfast._store.job import JobStatus  # noqa: TC001 - as above
-from holdfast._store.search import DeadLetterGroup, JobLine
+from holdfast._store.search import DeadLetterGroup, JobLine, Looked
 from holdfast._store.step import StepLine  # noqa: TC001 - as above
 
 Severity = Literal["critical", "warning"]
@@ -68,16 +68,6 @@ class AuditPage(Answer):
     entries: list[AuditLine]
     """Newest first."""
     next: Id | None
-
-
-class Looked(Answer):
-    """How far a search looked: at most so many rows at a time, whatever was asked for."""
-
-    jobs: int
-    back_to: datetime | None
-    """When the oldest job that it looked at was created; null: it looked at none."""
-    complete: bool
-    """True: nothing further back is left."""
 
 
 class JobPage(Answer):

@@ -25,30 +25,45 @@ SELECT j.id, j.kind, j.queue, j.status::text, j.attempt, j.available_at > now() 
 FROM holdfast.job j WHERE j.id = %(chain)s::bigint AND j.chain_id IS NULL OR j.chain_id = %(chain)s::bigint
 ORDER BY j.id DESC LIMIT 1
 
+-- The columns of a JobInfo, of a live job `j`, and of a job `h` that has ended.
+
+-- part: live_info
+j.id, coalesce(j.chain_id, j.id) AS chain_id, j.kind, j.queue, j.status::text, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
+    NULL::timestamptz AS finished_at, j.unique_key, j.order_key, j.cancel_requested_at IS NOT NULL AS cancel_requested, NULL::text AS result,
+    j.last_error_code, j.last_error, NULL::bigint AS next_id, j.replay_of,
+    CASE WHEN j.blockers_left < 0 THEN 0 ELSE j.blockers_left END AS blockers_left,
+    j.locked_by AS worker_id, j.headers::text, CASE WHEN %(payloads)s THEN j.payload END::text AS payload, NULL::timestamptz AS started_at,
+    j.progress, j.progress_note
+
+-- part: ended_info
+h.id, coalesce(h.chain_id, h.id), h.kind, h.queue, h.status::text, h.priority, h.attempt, h.max_attempts, h.created_at, h.available_at,
+    h.finished_at, h.unique_key, h.order_key, false, h.result::text, h.last_error_code, h.last_error, h.next_id, h.replay_of, NULL, h.worker_id,
+    h.headers::text, CASE WHEN %(payloads)s THEN h.payload END::text, h.finished_at - h.ran_ms * interval '1 millisecond', NULL, NULL
+
+-- part: info
+found.id, found.chain_id, found.kind, found.queue, found.status, found.priority, found.attempt, found.max_attempts, found.created_at,
+    found.available_at, found.finished_at, found.unique_key, found.order_key, found.cancel_requested, found.result, found.last_error_code,
+    found.last_error, found.next_id, found.replay_of, found.blockers_left,
+    (SELECT w.name FROM holdfast.worker w WHERE w.id = found.worker_id), found.started_at, found.headers, found.payload, found.progress,
+    found.progress_note
+
 -- name: read_chain
--- The columns of get_job.
-SELECT found.id, coalesce(found.chain_id, found.id), found.kind, found.queue, found.status::text, found.priority, found.attempt,
-    found.max_attempts, found.created_at, found.available_at, found.finished_at, found.unique_key, found.order_key, found.cancel_requested,
-    found.result::text, found.last_error_code, found.last_error, found.next_id, found.replay_of,
-    found.blockers_left, (SELECT w.name FROM holdfast.worker w WHERE w.id = found.worker_id), found.headers::text,
-    found.progress, found.progress_note
+SELECT {{info}}
 FROM (SELECT %(chain)s::bigint AS id) AS chain, LATERAL (
-    SELECT j.id, j.chain_id, j.kind, j.queue, j.status, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
-        NULL::timestamptz AS finished_at, j.unique_key, j.order_key, j.cancel_requested_at IS NOT NULL AS cancel_requested, NULL::json AS result,
-        j.last_error_code, j.last_error, NULL::bigint AS next_id, j.replay_of,
-        CASE WHEN j.blockers_left < 0 THEN 0 ELSE j.blockers_left END AS blockers_left,
-        j.locked_by AS worker_id, j.headers, j.progress, j.progress_note
-    FROM holdfast.job j WHERE j.id = chain.id AND j.chain_id IS NULL OR j.chain_id = chain.id
-    UNION ALL
-    SELECT h.id, h.chain_id, h.kind, h.queue, h.status, h.priority, h.attempt, h.max_attempts, h.created_at, h.available_at,
-        h.finished_at, h.unique_key, h.order_key, false, h.result, h.last_error_code, h.last_error, h.next_id, h.replay_of, NULL,
-        h.worker_id, h.headers, NULL, NULL
-    FROM holdfast.job_history h WHERE h.id = chain.id AND h.chain_id IS NULL OR h.chain_id = chain.id
-    UNION ALL
-    SELECT f.id, f.chain_id, f.kind, f.queue, f.status, f.priority, f.attempt, f.max_attempts, f.created_at, f.available_at,
-        f.finished_at, f.unique_key, f.order_key, false, NULL, f.last_error_code, f.last_error, f.next_id, f.replay_of, NULL,
-        f.worker_id, f.headers, NULL, NULL
-    FROM holdfast.job_failed f WHERE f.id = chain.id AND f.chain_id IS NULL OR f.chain_id = chain.id) AS found
+    SELECT {{live_info}} FROM holdfast.job j WHERE j.id = chain.id AND j.chain_id IS NULL OR j.chain_id = chain.id
+    UNION ALL SELECT {{ended_info}} FROM holdfast.job_history h WHERE h.id = chain.id AND h.chain_id IS NULL OR h.chain_id = chain.id
+    UNION ALL SELECT {{ended_info}} FROM holdfast.job_failed h WHERE h.id = chain.id AND h.chain_id IS NULL OR h.chain_id = chain.id) AS found
+ORDER BY found.id DESC LIMIT %(limit)s
+
+-- name: read_found_jobs
+-- Jobs that a search has found, each with the time when it ended, or null. One that ended since then is searched for by its id.
+SELECT {{info}}
+FROM unnest(%(ids)s::text::bigint[], %(ended)s::text::timestamptz[]) AS g (id, ended), LATERAL (
+    SELECT {{live_info}} FROM holdfast.job j WHERE j.id = g.id
+    UNION ALL SELECT {{ended_info}} FROM holdfast.job_history h WHERE h.id = g.id AND h.finished_at = g.ended
+    UNION ALL SELECT {{ended_info}} FROM holdfast.job_failed h WHERE h.id = g.id AND h.finished_at = g.ended
+    UNION ALL SELECT {{ended_info}} FROM holdfast.job_history h WHERE h.id = g.id AND g.ended IS NULL
+    UNION ALL SELECT {{ended_info}} FROM holdfast.job_failed h WHERE h.id = g.id AND g.ended IS NULL LIMIT 1) AS found
 ORDER BY found.id DESC LIMIT %(limit)s
 
 -- name: list_chains

@@ -184,7 +184,7 @@ SELECT holdfast.resume_order_key(%(key)s)
 -- name: get_job
 SELECT g.id, g.chain_id, g.kind, g.queue, g.status, g.priority, g.attempt, g.max_attempts, g.created_at, g.available_at, g.finished_at,
     g.unique_key, g.order_key, g.cancel_requested, g.result::text, g.error_code, g.error, g.next_id, g.replay_of,
-    g.blockers_left, g.worker, g.headers::text, g.progress, g.progress_note
+    g.blockers_left, g.worker, g.started_at, g.headers::text, g.payload::text, g.progress, g.progress_note
 FROM holdfast.get_job(%(id)s) AS g
 
 -- name: retry_job

@@ -10,6 +10,23 @@
 -- index scan ends after a few hundred rows.
 SELECT pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_bitmapscan', 'off', true)
 
+-- name: begin_search
+-- As limit_time and follow_ids together, on a caller's connection, for the transaction. It returns what was set before, for end_search. A shorter
+-- timeout of the caller's stays.
+WITH before AS MATERIALIZED (
+    SELECT pg_catalog.current_setting('enable_seqscan') AS seqscan, pg_catalog.current_setting('enable_bitmapscan') AS bitmapscan,
+        pg_catalog.current_setting('statement_timeout') AS timeout, pg_catalog.current_setting('search_path') AS path)
+SELECT b.seqscan, b.bitmapscan, b.timeout, b.path, pg_catalog.set_config('enable_seqscan', 'off', true),
+    pg_catalog.set_config('enable_bitmapscan', 'off', true),
+    pg_catalog.set_config('statement_timeout', CASE WHEN b.timeout OPERATOR(pg_catalog.=) '0' OR b.timeout::interval
+        OPERATOR(pg_catalog.>) %(timeout)s::text::interval THEN %(timeout)s::text ELSE b.timeout END, true),
+    pg_catalog.set_config('search_path', %(path)s::text, true)
+FROM before b
+
+-- name: end_search
+SELECT pg_catalog.set_config('enable_seqscan', %(seqscan)s, true), pg_catalog.set_config('enable_bitmapscan', %(bitmapscan)s, true),
+    pg_catalog.set_config('statement_timeout', %(timeout)s, true), pg_catalog.set_config('search_path', %(path)s, true)
+
 -- part: live_columns
 j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
     NULL::timestamptz, j.locked_by, j.order_key, j.unique_key, j.last_error_code

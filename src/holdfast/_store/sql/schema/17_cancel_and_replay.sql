@@ -1,13 +1,13 @@
 -- Actions of operators and clients on one job: read it, cancel it, change its time, replay a dead letter.
 
--- A job by its id, live or ended, without its payload; no row if it does not exist or is no longer stored. The search for an ended job
+-- A job by its id, live or ended; no row if it does not exist or is no longer stored. The search for an ended job
 -- locks few partitions: see history_spans.
 -- Called by applications, retry_job, job.sql get_job.
 CREATE FUNCTION holdfast.get_job(job_id bigint) RETURNS TABLE (
         id bigint, chain_id bigint, kind text, queue text, status text, priority integer, attempt integer, max_attempts integer,
         created_at timestamptz, available_at timestamptz, finished_at timestamptz, unique_key text, order_key text, cancel_requested boolean,
         result json, error_code text, error text, next_id bigint, replay_of bigint, blockers_left integer, worker text,
-        headers json, progress real, progress_note text)
+        headers json, progress real, progress_note text, payload json, started_at timestamptz)
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -19,7 +19,8 @@ BEGIN
         j.max_attempts::integer, j.created_at, j.available_at, NULL::timestamptz, j.unique_key::text, j.order_key::text,
         j.cancel_requested_at IS NOT NULL, NULL::json, j.last_error_code, j.last_error, NULL::bigint, j.replay_of,
         CASE WHEN j.blockers_left < 0 THEN 0 ELSE j.blockers_left END,
-        (SELECT w.name FROM holdfast.worker w WHERE w.id = j.locked_by), j.headers, j.progress, j.progress_note
+        (SELECT w.name FROM holdfast.worker w WHERE w.id = j.locked_by), j.headers, j.progress, j.progress_note,
+        j.payload, NULL::timestamptz
     FROM holdfast.job j WHERE j.id = job_id;
     IF FOUND THEN
         RETURN;
@@ -38,7 +39,8 @@ BEGIN
     RETURN QUERY SELECT past.id, coalesce(past.chain_id, past.id), past.kind::text, past.queue::text, past.status::text, past.priority::integer,
         past.attempt::integer, past.max_attempts::integer, past.created_at, past.available_at, past.finished_at, past.unique_key::text,
         past.order_key::text, false, past.result, past.last_error_code, past.last_error, past.next_id, past.replay_of,
-        NULL::integer, (SELECT w.name FROM holdfast.worker w WHERE w.id = past.worker_id), past.headers, NULL::real, NULL::text
+        NULL::integer, (SELECT w.name FROM holdfast.worker w WHERE w.id = past.worker_id), past.headers, NULL::real, NULL::text,
+        past.payload, past.finished_at - past.ran_ms * interval '1 millisecond'
     WHERE past.id IS NOT NULL;
 END $$;
 
