@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import deque
 from contextlib import asynccontextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +23,7 @@ app = Holdfast()
 many = Holdfast()
 """A hundred kinds in ten queues."""
 felt = Holdfast()
-"""Jobs that do nothing, and one that writes down how long ago it was sent."""
+"""Jobs that do nothing, and two that write down how long ago they were sent."""
 relaying = Holdfast()
 """One subscription that discards every event."""
 
@@ -31,16 +33,29 @@ async def noop(job: Job[None], data: str) -> None:
     pass
 
 
+begun: deque[float] = deque(maxlen=20_000)
+"""When the last of the jobs that do nothing began."""
+
+
 @felt.job(KIND)
-async def felt_noop(job: Job[None], data: str) -> None:
-    pass
+async def felt_noop(job: Job[None], data: str) -> None:  # noqa: ARG001 - a handler has them
+    begun.append(time.monotonic())
+
+
+@felt.job("bench.urgent")
+async def urgent(job: Job[None], sent: float, file: str) -> None:  # noqa: ARG001 - a handler has it
+    """Write down how long ago it was sent, and how many others began since."""
+    passed = time.monotonic() - sent
+    others = sum(1 for _ in takewhile(lambda at: at > sent, reversed(begun)))
+    with Path(file).open("a") as lines:  # noqa: ASYNC230 - a line takes some microseconds
+        lines.write(f"{passed} {others}\n")
 
 
 @felt.job("bench.stamp")
 async def stamp(job: Job[None], sent: float, file: str) -> None:  # noqa: ARG001 - a handler has it
     passed = time.monotonic() - sent
-    with Path(file).open("a") as begun:  # noqa: ASYNC230 - a line takes some microseconds
-        begun.write(f"{passed}\n")
+    with Path(file).open("a") as lines:  # noqa: ASYNC230 - a line takes some microseconds
+        lines.write(f"{passed}\n")
 
 
 async def nothing(job: Job[None]) -> None:

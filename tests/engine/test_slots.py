@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast._engine.jobs import heartbeat
-from holdfast._engine.jobs.slots import AHEAD_SECONDS, MOST_AHEAD, Slots
+from holdfast._engine.jobs.slots import AHEAD_SECONDS, MOST_AHEAD, MOST_BEHIND_URGENT, URGENT_SECONDS, Slots
 from tests.kit.clock import Clock
 from tests.kit.pace import ALERT, PATIENT, QUICK
 from tests.kit.waiting import after, serving, until
@@ -74,6 +74,18 @@ def test_a_fast_worker_claims_more_than_a_batch_and_no_more_than_urgent_jobs_may
     assert (slots.wanted(), slots.limit()) == ({"default": MOST_AHEAD, "mail": 1}, MOST_AHEAD)
     slots.holds("default", MOST_AHEAD + 1)
     assert slots.wanted() == {"mail": 1}
+
+
+def test_while_urgent_jobs_come_claims_are_small() -> None:
+    clock = Clock(100.0)
+    slots = Slots(10, {"default": 10}, batch=50, clock=clock)
+    started(slots, "default", 30_000)
+    clock.now += 1
+    slots.overtaken()
+    assert (slots.wanted(), slots.limit()) == ({"default": MOST_BEHIND_URGENT}, MOST_BEHIND_URGENT)
+    clock.now += URGENT_SECONDS
+    assert slots.limit() == MOST_AHEAD
+    assert Slots(10, {"default": 10}, batch=50, clock=clock).limit() == 50, "a small one stays as small"
 
 
 def test_an_idle_worker_wants_as_many_as_it_can_run() -> None:

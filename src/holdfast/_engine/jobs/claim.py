@@ -237,6 +237,8 @@ class Claimer:
             self._filled += wanted
         else:
             self._filled += [queue for queue, count in wanted.items() if taken[queue] >= count]
+        if len({(job.queue, job.priority) for job in claim.jobs}) > len(taken):
+            self._demand.overtaken()
         if pause:
             # Other workers hold the due jobs: another claim is useless before their jobs can have ended.
             await asyncio.sleep(pause)

@@ -42,6 +42,10 @@ class Demand:
         """How many jobs one claim may take."""
         return self.slots.limit(of=self)
 
+    def overtaken(self) -> None:
+        """Note that a claim took urgent jobs before others of their queue."""
+        self.slots.overtaken(of=self)
+
     def openings(self) -> list[str]:
         """Return the queues that may start a job when nothing else runs."""
         return [queue for queue in self.slots.openings() if queue not in self._control.paused]
