@@ -20,7 +20,7 @@ help:
 	@echo "make lowest   the tests that touch each dependency, with the lowest versions we claim and the oldest Python found"
 	@echo "make prereleases  the same tests with the newest versions of everything, pre-releases included"
 	@echo "make oldest   what depends on the version of Python and PostgreSQL, with the oldest of both"
-	@echo "make nightly  each long part of tools/parts.toml, whole; .ci/proven records what is green (ARGS=stale: what is not proven)"
+	@echo "make nightly  what is marked nightly, by the parts of tools/parts.toml; .ci/proven records what is green (ARGS=stale: what is not proven)"
 	@echo "make extras   each extra installed alone from a wheel and imported, on the oldest and the newest Python found"
 	@echo "make package  the sdist and the wheel, with the dashboard, in dist/"
 	@echo "make sbom     a bill of materials, CycloneDX, in dist/"

@@ -21,6 +21,7 @@ import sys
 import time
 import tomllib
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -41,12 +42,11 @@ class Part(NamedTuple):
     name: str
     proves: str
     depends: tuple[str, ...]
-    """Glob patterns as git reads them, those of every part included."""
-    whole: Literal["changed", "nightly"]
+    """Glob patterns as git reads them."""
+    whole: Literal["changed", "nightly"] = "nightly"
     """When .ci/run runs all of it: when it is not proven, or never."""
     tests: tuple[str, ...] = ()
-    everyday: tuple[str, ...] = ()
-    """The tests that represent it every day: files or tests, with or without their parameters."""
+    """Folders and files: what is marked `nightly` there, unless another part names the place more closely."""
     command: str = ""
     """A command in place of tests; `{venv}` stands for the virtualenv."""
 
@@ -57,14 +57,17 @@ class Proof(NamedTuple):
     """The day, the versions, how many tests and seconds."""
 
 
+@cache
 def parts(table: Path = TABLE) -> dict[str, Part]:
     """Return the parts by name, in the order of the table."""
     read: dict[str, Any] = tomllib.loads(table.read_text("utf-8"))
-    common = tuple(read.pop("common"))
+    code: list[str] = read.pop("code")
     found: dict[str, Part] = {}
     for name, row in read.items():
-        values = {field: tuple(value) if isinstance(value, list) else value for field, value in row.items()}
-        found[name] = Part(**(values | {"name": name, "depends": (*common, *values["depends"])}))
+        depends = [
+            pattern for given in row.pop("depends", ["code"]) for pattern in (code if given == "code" else [given])
+        ]
+        found[name] = Part(name, row.pop("proves"), tuple(depends), tests=tuple(row.pop("tests", ())), **row)
     return found
 
 
@@ -176,6 +179,8 @@ def _command(part: Part) -> list[str]:
         "4",
         "-p",
         "no:cacheprovider",
+        "--part",
+        part.name,
         *part.tests,
     ]
 

@@ -14,6 +14,8 @@ from tests.archive.killed import children
 if TYPE_CHECKING:
     from tests.kit.archive import History
 
+pytestmark = pytest.mark.nightly
+
 MEBIBYTES = 300
 
 

@@ -86,6 +86,7 @@ def tables(history: History) -> set[str]:
     )
 
 
+@pytest.mark.nightly(daily=["of the same size"])
 @pytest.mark.parametrize(
     "forge",
     [lambda data: data[:-9] + b"x" + data[-8:], lambda _: parquet([("id", b"integer --"), (ESCAPE, b"text")])],
@@ -112,6 +113,7 @@ async def test_a_forged_file_is_refused_before_it_is_opened(
     assert tables(history) == before
 
 
+@pytest.mark.nightly
 async def test_a_file_that_was_copied_is_read_by_its_checksum(
     exported: Export, history: History, bucket: ObjectStore
 ) -> None:
@@ -122,6 +124,7 @@ async def test_a_file_that_was_copied_is_read_by_its_checksum(
     assert restore(history.conn, bucket, copied, TARGET) == 5
 
 
+@pytest.mark.nightly
 def test_a_file_that_is_replaced_while_it_is_read(bucket: ObjectStore) -> None:
     obstore.put(bucket, "x.parquet", b"one and")
     found = obstore.head(bucket, "x.parquet")
@@ -132,6 +135,7 @@ def test_a_file_that_is_replaced_while_it_is_read(bucket: ObjectStore) -> None:
         file.read(4, 7)
 
 
+@pytest.mark.nightly(daily=["text); DROP TABLE canary; --"])
 @pytest.mark.parametrize("type_", HOSTILE)
 async def test_the_types_of_a_file_are_no_sql(
     exported: Export, history: History, bucket: ObjectStore, type_: str
@@ -144,6 +148,7 @@ async def test_the_types_of_a_file_are_no_sql(
     assert tables(history) == before
 
 
+@pytest.mark.nightly
 async def test_a_name_of_a_column_is_quoted(exported: Export, history: History, bucket: ObjectStore) -> None:
     restore(history.conn, bucket, recorded(bucket, exported, parquet([(ESCAPE, b"text"), ('"%s', b"text")])), TARGET)
     names = history.value(
@@ -160,6 +165,7 @@ TYPES = [
 ]  # fmt: skip
 
 
+@pytest.mark.nightly
 async def test_types_are_restored_as_the_catalog_writes_them(
     exported: Export, history: History, bucket: ObjectStore
 ) -> None:
@@ -186,6 +192,7 @@ types = st.one_of(
 )
 
 
+@pytest.mark.nightly
 @EITHER_WAY
 @given(columns=st.lists(st.tuples(st.one_of(texts, st.just(ESCAPE)), types), max_size=4), rows=st.integers(0, 2))
 @example(columns=[("a", b"integer --"), (ESCAPE, b"text")], rows=1)

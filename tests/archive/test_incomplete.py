@@ -36,6 +36,7 @@ def ids(history: History) -> list[int]:
     return [id_ for (id_,) in history.conn.execute("SELECT id FROM holdfast.job_history ORDER BY id")]
 
 
+@pytest.mark.nightly(daily=["0"])
 @pytest.mark.parametrize("left", [7, 0])
 async def test_a_day_with_fewer_rows_than_its_file_is_kept_and_so_is_the_file(
     history: History, bucket: ObjectStore, left: int
@@ -68,6 +69,7 @@ async def test_a_day_with_fewer_rows_than_its_file_is_kept_and_so_is_the_file(
     assert (export.state, export.error, export.incomplete) == ("dropped", None, False)
 
 
+@pytest.mark.nightly
 async def test_a_person_replaces_the_file(history: History, bucket: ObjectStore) -> None:
     day = history.jobs_of(100, 10)
     await history.export()
@@ -84,6 +86,7 @@ async def test_a_person_replaces_the_file(history: History, bucket: ObjectStore)
     assert history.differences("public.job_history_before", "archive.restored") == 0
 
 
+@pytest.mark.nightly
 async def test_a_day_whose_file_is_gone_and_that_has_lost_rows_is_left_to_a_person(
     history: History, bucket: ObjectStore
 ) -> None:
@@ -104,6 +107,7 @@ async def test_a_day_whose_file_is_gone_and_that_has_lost_rows_is_left_to_a_pers
     assert await history.cleanup() == {"periods_incomplete": 1}
 
 
+@pytest.mark.nightly
 async def test_rows_that_are_lost_before_a_file_is_replaced(history: History, bucket: ObjectStore) -> None:
     day, other = history.jobs_of(100, 10), history.jobs_of(99, 5)
     await history.export()
@@ -154,6 +158,7 @@ async def test_a_chain_that_is_deleted_leaves_the_file_too(history: History, buc
     assert history.differences("public.job_history_before", "archive.restored") == 0
 
 
+@pytest.mark.nightly
 async def test_a_deleted_chain_hides_neither_a_late_row_nor_a_lost_one(history: History) -> None:
     day = history.jobs_of(100, 10)
     await history.export()
@@ -167,6 +172,7 @@ async def test_a_deleted_chain_hides_neither_a_late_row_nor_a_lost_one(history: 
     assert await history.cleanup() == {"periods_incomplete": 1}
 
 
+@pytest.mark.nightly
 async def test_each_family_counts_its_own_days(history: History) -> None:
     day = history.day(100, 1, families=["job_history", "job_failed", "attempt"])
     [job] = ids(history)
@@ -192,6 +198,7 @@ async def test_each_family_counts_its_own_days(history: History) -> None:
 # Months of the application.
 
 
+@pytest.mark.nightly
 async def test_a_month_with_fewer_rows_than_its_file_is_kept_and_so_is_the_file(
     tenders: History, bucket: ObjectStore
 ) -> None:
@@ -223,6 +230,7 @@ async def test_a_month_with_fewer_rows_than_its_file_is_kept_and_so_is_the_file(
     assert january.object != february.object
 
 
+@pytest.mark.nightly
 async def test_a_month_whose_file_is_gone_and_that_has_lost_rows_is_left_to_a_person(
     tenders: History, bucket: ObjectStore
 ) -> None:

@@ -59,6 +59,7 @@ def runs(pid: int) -> bool:
     return state != "Z"
 
 
+@pytest.mark.nightly
 async def test_killed_at_every_step(history: History, bucket: ObjectStore) -> None:
     days = {step: history.jobs_of(100 + n, 10) for n, step in enumerate(STEPS)}
     history.add(days["rows"], 100, payload=NOISE)
@@ -133,6 +134,7 @@ async def test_a_child_that_is_killed(history: History, bucket: ObjectStore, mon
     await finish(history, bucket, [day])
 
 
+@pytest.mark.nightly
 async def test_a_stopped_export_releases_its_period(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
     history.jobs_of(100, 1)
     started = asyncio.Event()
@@ -163,6 +165,7 @@ async def test_killed_between_detaching_and_dropping(history: History, bucket: O
     await finish(history, bucket, [day])
 
 
+@pytest.mark.nightly
 async def test_a_connection_that_is_lost_during_a_drop(history: History, bucket: ObjectStore) -> None:
     day = history.jobs_of(100, 10)
     history.remember("job_history")
@@ -186,6 +189,7 @@ async def test_a_connection_that_is_lost_during_a_drop(history: History, bucket:
     await finish(history, bucket, [day])
 
 
+@pytest.mark.nightly
 async def test_detaching_that_was_given_up_is_finished(
     history: History, bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

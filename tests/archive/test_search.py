@@ -54,6 +54,7 @@ async def found(history: History, bucket: ObjectStore, sources: Sequence[str], i
         return find(bucket, await run(conn, exports_with_id(sources, id_)), id_)
 
 
+@pytest.mark.nightly
 async def test_a_job_is_found_with_its_attempts_in_a_small_part_of_the_file(
     history: History, bucket: ObjectStore, requested: Requested
 ) -> None:

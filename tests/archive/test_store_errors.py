@@ -58,6 +58,7 @@ def test_each_error_says_what_to_do(object_store: SeaweedFS, monkeypatch: pytest
     assert secret not in refused
 
 
+@pytest.mark.nightly
 async def test_a_store_that_does_not_answer_stops_a_tick_soon(history: History) -> None:
     for days_ago in range(100, 105):
         history.jobs_of(days_ago, 1)
@@ -75,6 +76,7 @@ async def test_a_store_that_does_not_answer_stops_a_tick_soon(history: History) 
     assert history.value("SELECT count(*) FROM holdfast.job_history") == 5
 
 
+@pytest.mark.nightly
 def test_a_scheme_that_is_not_known_is_refused() -> None:
     with pytest.raises(ArchiveError, match="HOLDFAST_ARCHIVE_BUCKET: ftp:// is not known"):
         Location("ftp://host/bucket")

@@ -42,6 +42,7 @@ async def test_a_closed_month_is_exported_verified_and_dropped_after_its_time(te
     assert {export.state for export in await tenders.exports("public.tenders")} == {"dropped"}
 
 
+@pytest.mark.nightly
 async def test_a_month_that_is_not_over_for_all_its_rows_is_not_exported(tenders: History) -> None:
     fill(tenders, 200, "now() - interval '12 months' - interval '1 second'", rows=1)
     await tenders.cleanup(TENDERS)
@@ -49,6 +50,7 @@ async def test_a_month_that_is_not_over_for_all_its_rows_is_not_exported(tenders
     assert count(tenders, "archive.tenders") == 21
 
 
+@pytest.mark.nightly
 async def test_rows_that_come_after_the_drop_become_another_part(tenders: History, bucket: ObjectStore) -> None:
     await tenders.cleanup(TENDERS)
     await tenders.export(TENDERS)
@@ -65,6 +67,7 @@ async def test_rows_that_come_after_the_drop_become_another_part(tenders: Histor
     assert await tenders.cleanup(TENDERS) == {"periods_dropped": 1}
 
 
+@pytest.mark.nightly
 async def test_a_month_that_changed_after_the_export_is_exported_anew(tenders: History) -> None:
     await tenders.cleanup(TENDERS)
     await tenders.export(TENDERS)
@@ -80,6 +83,7 @@ async def test_a_month_that_changed_after_the_export_is_exported_anew(tenders: H
     assert [(export.part, export.rows, export.state) for export in found] == [(1, 13, "dropped"), (1, 10, "dropped")]
 
 
+@pytest.mark.nightly
 async def test_a_month_with_as_many_rows_as_before_is_exported_anew(tenders: History, bucket: ObjectStore) -> None:
     await tenders.cleanup(TENDERS)
     await tenders.export(TENDERS)
@@ -100,6 +104,7 @@ async def test_a_month_with_as_many_rows_as_before_is_exported_anew(tenders: His
     assert count(tenders, "restored WHERE id = 501") == 1
 
 
+@pytest.mark.nightly
 async def test_rows_that_are_moved_during_an_export_are_exported_too(tenders: History) -> None:
     await tenders.cleanup(TENDERS)
     async with tenders.connected() as conn:
@@ -113,6 +118,7 @@ async def test_rows_that_are_moved_during_an_export_are_exported_too(tenders: Hi
     assert (await tenders.export(TENDERS))["rows_exported"] == 21
 
 
+@pytest.mark.nightly
 async def test_a_month_that_is_read_is_dropped_later(tenders: History) -> None:
     await tenders.cleanup(TENDERS)
     await tenders.export(TENDERS)
@@ -123,6 +129,7 @@ async def test_a_month_that_is_read_is_dropped_later(tenders: History) -> None:
     assert await tenders.cleanup(TENDERS) == {"periods_dropped": 1}
 
 
+@pytest.mark.nightly
 async def test_months_are_dropped_also_if_moving_takes_all_the_time(tenders: History) -> None:
     await tenders.cleanup(TENDERS)
     await tenders.export(TENDERS)
@@ -157,6 +164,7 @@ async def test_a_table_of_the_application_in_the_schema_is_neither_exported_nor_
     assert export.state == "verified"
 
 
+@pytest.mark.nightly
 async def test_a_month_that_was_detached_is_kept(tenders: History) -> None:
     await tenders.cleanup(TENDERS)
     await tenders.export(TENDERS)
@@ -166,6 +174,7 @@ async def test_a_month_that_was_detached_is_kept(tenders: History) -> None:
     assert count(tenders, "archive.tenders_202401") == 10
 
 
+@pytest.mark.nightly
 async def test_partitions_that_are_no_months_are_left_alone(tenders: History) -> None:
     await move(tenders)
     for name, bounds in (
@@ -181,6 +190,7 @@ async def test_partitions_that_are_no_months_are_left_alone(tenders: History) ->
     }
 
 
+@pytest.mark.nightly
 async def test_a_new_month_can_be_added_while_another_is_exported(tenders: History) -> None:
     await move(tenders, most=1)
     async with tenders.connected() as conn:
@@ -227,6 +237,7 @@ TYPES = {
 }
 
 
+@pytest.mark.nightly
 async def test_values_of_all_types_are_restored_row_for_row(history: History, bucket: ObjectStore) -> None:
     history.conn.execute("CREATE TYPE mood AS ENUM ('sad', 'so, so')")
     declared = ", ".join(f'"{name}" {type_}' for name, (type_, _) in TYPES.items())

@@ -80,6 +80,7 @@ def schema_of(bucket: ObjectStore, name: str) -> dict[str, str]:
     return {field.name: str(field.type) for field in pq.read_schema(file)}
 
 
+@pytest.mark.nightly
 async def test_a_value_in_the_middle_of_a_large_month_writes_one_file_anew(
     history: History, bucket: ObjectStore
 ) -> None:

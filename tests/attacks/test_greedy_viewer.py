@@ -37,6 +37,7 @@ def client(served: Served, token: str) -> httpx.AsyncClient:
     return httpx.AsyncClient(base_url=served.url, headers=headers, timeout=PATIENCE, limits=limits, trust_env=False)
 
 
+@pytest.mark.nightly
 async def test_parallel_searches_of_a_viewer_hold_up_neither_operators_nor_probes(
     database: str, served: Served
 ) -> None:
@@ -86,6 +87,7 @@ async def test_a_viewer_cannot_take_all_live_streams(database: str, served: Serv
         assert (await streams.enter_async_context(operator.stream("GET", "/api/overview/live"))).status_code == 200
 
 
+@pytest.mark.nightly
 async def test_a_hidden_value_cannot_be_read_letter_by_letter(database: str, served: Served) -> None:
     with psycopg.connect(database) as conn:
         conn.execute(

@@ -66,6 +66,7 @@ def until_closed(conn: socket.socket) -> bytes:
     return reply
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("half", [HALF, HALF_BODY], ids=["headers", "body"])
 def test_a_thousand_half_sent_requests_do_not_stop_the_server(database: str, tmp_path: Path, half: bytes) -> None:
     with many_files(), Serving(database=database, cwd=tmp_path) as serving, ExitStack() as held:
@@ -128,6 +129,7 @@ def test_bytes_that_drip_do_not_extend_the_deadline() -> None:
         assert reply.startswith(b"HTTP/1.1 408 ")
 
 
+@pytest.mark.nightly
 def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
     with Served(_site(), http=Hasty) as served:
         conn = opened(served.port, b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -139,6 +141,7 @@ def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
             assert len(until_closed(conn)) < 50_000_000
 
 
+@pytest.mark.nightly
 def test_an_idle_connection_is_kept_after_a_whole_request() -> None:
     whole = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
     with Served(_site(), http=Hasty) as served, opened(served.port, whole) as conn:
@@ -199,6 +202,7 @@ async def _acting(*headers: tuple[str, str]) -> Answered:
     return await ask(site, Asked("POST", "/api/queues/mail/actions", json=ACT, headers=headers))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("junk", ["Bearer junk", "Bearer ", "Bearer"])
 async def test_a_junk_bearer_beside_a_cookie_does_not_switch_the_csrf_check_off(junk: str) -> None:
     answered = await _acting(ANN, ("authorization", junk))

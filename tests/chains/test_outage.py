@@ -41,6 +41,7 @@ def acting(app: Holdfast) -> Kind[..., Coroutine[Any, Any, int]]:
     return act
 
 
+@pytest.mark.nightly(daily=["async-fast"])
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
 @pytest.mark.usefixtures("seldom")
@@ -79,6 +80,7 @@ async def test_terminated_backends(app: Holdfast, ledger: Ledger, sync: bool) ->
     assert watch.seconds < 10
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
 async def test_a_line_that_is_frozen_is_no_reason_to_wait_for_ever(
     app: Holdfast, ledger: Ledger, database: str, sync: bool
@@ -97,6 +99,7 @@ async def test_a_line_that_is_frozen_is_no_reason_to_wait_for_ever(
         line.thaw()
 
 
+@pytest.mark.nightly
 async def test_a_wait_without_a_database_fails_at_its_timeout(app: Holdfast, ledger: Ledger, database: str) -> None:
     handle = app.sync.enqueue(ledger.conn, acting(app).new(7))
     async with Line(database) as line:
@@ -115,6 +118,7 @@ async def test_a_wait_without_a_database_fails_at_its_timeout(app: Holdfast, led
         await asyncio.to_thread(wait_sync)
 
 
+@pytest.mark.nightly(daily=["async"])
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
 async def test_behind_pgbouncer_in_transaction_mode(
     database: str, ledger: Ledger, bouncer: PgBouncer, monkeypatch: pytest.MonkeyPatch, sync: bool
@@ -132,6 +136,7 @@ async def test_behind_pgbouncer_in_transaction_mode(
     assert ledger.rows("SELECT FROM holdfast.watcher") == []
 
 
+@pytest.mark.nightly(daily=["raises"])
 @pytest.mark.parametrize("end", ["raises", "cancelled"])
 async def test_a_watcher_that_ends_before_its_time_is_followed_by_another(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, end: str

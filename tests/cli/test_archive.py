@@ -28,6 +28,7 @@ FAMILIES = ("attempt", "delivery", "event", "job_failed", "job_history", "run")
 RETENTION = "completed 14 days, failed 90 days, events 7 days, runs 30 days"
 
 
+@pytest.mark.nightly
 def test_no_bucket(database: str) -> None:
     output = holdfast("archive", database=database)
     assert (output.status, output.err) == (0, "")
@@ -46,6 +47,7 @@ def test_no_bucket(database: str) -> None:
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "arguments", [["export"], ["verify"], ["restore", "run", "2026-03-01"], ["query", "--job", "1"]], ids=" ".join
 )
@@ -79,6 +81,7 @@ def test_export_then_status(history: History) -> None:
     assert archive(history, "export").out == "Nothing to export: every closed day is archived.\n"
 
 
+@pytest.mark.nightly
 def test_the_first_export_keeps_days_until_they_are_archived(history: History) -> None:
     history.conn.execute("SELECT holdfast.set_archived(false)")
     history.day(100, jobs=1)
@@ -90,6 +93,7 @@ def test_the_first_export_keeps_days_until_they_are_archived(history: History) -
     assert history.value("SELECT bool_and(archived) FROM holdfast.retention WHERE family = 'job_history'")
 
 
+@pytest.mark.nightly
 def test_export_of_one_source_and_one_day(history: History) -> None:
     first, second = history.day(100, jobs=2), history.day(99, jobs=3)
     reported = archive(history, "export", "job_history", "--day", second, "--json").json
@@ -104,6 +108,7 @@ def test_export_of_one_source_and_one_day(history: History) -> None:
     assert "job_history has no closed period of 2020-01-01: a day can be exported" in output.err
 
 
+@pytest.mark.nightly
 def test_a_failed_export_is_named_and_shown_by_status(history: History) -> None:
     day = history.day(100, jobs=1)
     with socket.create_server(("127.0.0.1", 0)) as closed:
@@ -118,6 +123,7 @@ def test_a_failed_export_is_named_and_shown_by_status(history: History) -> None:
     assert archive(history, "export", "job_history").status == 0
 
 
+@pytest.mark.nightly
 async def test_a_period_with_fewer_rows_than_its_file_is_shown_and_replaced_when_it_is_named(history: History) -> None:
     day = history.jobs_of(100, 10)
     await history.export()
@@ -141,6 +147,7 @@ async def test_a_period_with_fewer_rows_than_its_file_is_shown_and_replaced_when
     assert await history.cleanup() == {"periods_dropped": 1}
 
 
+@pytest.mark.nightly
 def test_wrong_credentials(history: History) -> None:
     history.day(100, jobs=1)
     output = archive(history, "export", "job_history", **WRONG)
@@ -149,6 +156,7 @@ def test_wrong_credentials(history: History) -> None:
     assert "hush" not in output.out + output.err
 
 
+@pytest.mark.nightly
 def test_status_shows_the_progress_of_an_export(history: History) -> None:
     day = date.fromisoformat(history.day(100, jobs=1))
     period = Period("job_history", day, day + timedelta(days=1), 1, "holdfast.job_history", "finished_at", 4000)
@@ -170,6 +178,7 @@ def test_status_shows_the_progress_of_an_export(history: History) -> None:
     )
 
 
+@pytest.mark.nightly
 async def test_export_of_the_applications_own_tables(tenders: History, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "from holdfast import Holdfast\nfrom holdfast.archive import Archive\n"
@@ -198,6 +207,7 @@ async def test_export_of_the_applications_own_tables(tenders: History, tmp_path:
     assert "shop" in output.err
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("arguments", "missing_libraries", "extra"),
     [
@@ -225,6 +235,7 @@ def test_a_missing_library_is_named_with_its_extra(
     assert done.stderr == f"holdfast archive: {missing('this command', extra, *missing_libraries)}\n"
 
 
+@pytest.mark.nightly
 def test_disable(history: History) -> None:
     output = archive(history, "disable")
     assert output.status == 2
@@ -236,6 +247,7 @@ def test_disable(history: History) -> None:
     assert audited(history.conn) == [(ME, "archive.disable", None, None)]
 
 
+@pytest.mark.nightly
 def test_status_without_a_bucket_of_a_database_that_keeps_days(history: History) -> None:
     output = holdfast("archive", database=history.url)
     assert "which nothing does without a bucket: set HOLDFAST_ARCHIVE_BUCKET, or give the archive up" in output.out
@@ -260,6 +272,7 @@ def test_mistakes(history: History, arguments: list[str], status: int, message: 
     assert message in output.err
 
 
+@pytest.mark.nightly
 def test_a_folder_as_the_bucket(history: History, tmp_path: Path) -> None:
     day = history.day(100, jobs=3)
     address = (tmp_path / "history").as_uri()
@@ -274,6 +287,7 @@ def findings(output: Output) -> list[Any]:
     return [one for one in output.json["findings"] if one["subject"] == "archive"]
 
 
+@pytest.mark.nightly
 def test_check_says_whether_the_archive_is_on(database: str, history: History, tmp_path: Path) -> None:
     off, kept = findings(holdfast("check", "--json", database=history.url))
     assert (off["verdict"], off["message"]) == ("ok", "off, no bucket is set (HOLDFAST_ARCHIVE_BUCKET)")
@@ -314,6 +328,7 @@ def test_retention(history: History) -> None:
     assert entry == (ME, "retention.set", {"completed": 90, "failed": 365})
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("given", "message"),
     [

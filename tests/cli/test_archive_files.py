@@ -28,6 +28,7 @@ ATTEMPT = (
 )
 
 
+@pytest.mark.nightly
 def test_verify(history: History, bucket: ObjectStore) -> None:
     days = [history.day(100, jobs=20), history.day(99, jobs=30)]
     assert archive(history, "export").status == 0
@@ -54,6 +55,7 @@ def test_verify(history: History, bucket: ObjectStore) -> None:
     assert "rows: 20 in the bucket, and 21 in the record" in output.out
 
 
+@pytest.mark.nightly
 def test_verify_of_a_bucket_that_cannot_be_read(history: History, tmp_path: Path) -> None:
     day = history.day(100, jobs=20)
     assert archive(history, "export", "job_history").status == 0
@@ -82,6 +84,7 @@ def test_verify_of_a_bucket_that_cannot_be_read(history: History, tmp_path: Path
     assert reported["not_read"].startswith("the object store refused the credentials")
 
 
+@pytest.mark.nightly
 def test_a_difference_counts_more_than_a_file_that_was_not_read(history: History, tmp_path: Path) -> None:
     day = history.day(100, jobs=20)
     folder = tmp_path / "history"
@@ -99,6 +102,7 @@ def test_a_difference_counts_more_than_a_file_that_was_not_read(history: History
     assert output.out.endswith(f"5 files read from {folder.as_uri()}: 1 not as recorded; 1 not read.\n")
 
 
+@pytest.mark.nightly
 def test_restore(history: History) -> None:
     day = history.day(100, jobs=12)
     assert archive(history, "export").status == 0
@@ -122,6 +126,7 @@ def empty(history: History, server: Server, template: str) -> Iterator[History]:
         yield replace(history, url=url)
 
 
+@pytest.mark.nightly
 def test_restore_into_an_empty_database(history: History, empty: History, bucket: ObjectStore) -> None:
     """There is no record, so the manifest is trusted, and the file must be what it says."""
     day = history.jobs_of(100, 12)
@@ -168,6 +173,7 @@ def test_a_forged_file_is_refused_by_every_command(history: History, bucket: Obj
             assert len(output.err.splitlines()) == 1
 
 
+@pytest.mark.nightly
 def test_what_happened_to_a_job(history: History) -> None:
     day = history.day(100, jobs=5)
     id_ = history.value("SELECT max(id) FROM holdfast.job_history")
@@ -189,6 +195,7 @@ def test_what_happened_to_a_job(history: History) -> None:
     assert archive(history, "query", "--job", str(id_), "--until", "2020-01-01").status == 1
 
 
+@pytest.mark.nightly
 def test_a_job_that_left_is_named_with_the_command_that_finds_it(history: History) -> None:
     history.jobs_of(100, 5)
     id_ = history.value("SELECT max(id) FROM holdfast.job_history")
@@ -206,6 +213,7 @@ def test_a_job_that_left_is_named_with_the_command_that_finds_it(history: Histor
     assert command(history, "jobs", "show", str(id_ + 1)).err.startswith(f"holdfast jobs: job {id_ + 1} does not exist")
 
 
+@pytest.mark.nightly
 def test_a_job_that_was_delayed_for_days_is_found_with_its_attempts(history: History) -> None:
     days = [history.day(100 - n, families=["job_history", "attempt"]) for n in range(3)]
     for n, day in enumerate(days):

@@ -40,6 +40,7 @@ def test_the_same_for_programs() -> None:
     assert found["measured"] is None
 
 
+@pytest.mark.nightly
 def test_a_load_that_fits() -> None:
     output = holdfast("capacity", "--jobs-per-second", "10", "--cores", "8")
     assert "every resource is used to 70% at most" in output.out
@@ -62,6 +63,7 @@ def test_a_wrong_call(options: tuple[str, ...], message: str) -> None:
     assert output.out == ""
 
 
+@pytest.mark.nightly
 def test_the_server_is_measured_and_left_as_it_was(database: str, connect: Connect) -> None:
     conn = connect()
     before = _tables(conn)
@@ -78,6 +80,7 @@ def test_the_server_is_measured_and_left_as_it_was(database: str, connect: Conne
     assert output.out.startswith("measured: a server core at ")
 
 
+@pytest.mark.nightly
 def test_a_server_with_few_connections_is_measured_with_fewer(database: str, connect: Connect) -> None:
     conn = connect()
     conn.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 3")

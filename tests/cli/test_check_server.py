@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 from psycopg import sql
 
 from holdfast._cli import server_features
@@ -24,7 +25,6 @@ from tools.postgres import Server
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    import pytest
 
 SUBJECTS = [
     "address", "version", "writing", "encoding", "schema", "roles", "functions", "tables", "partitions",
@@ -78,6 +78,7 @@ def test_before_there_is_a_schema(empty: str, server_version: int) -> None:
     assert objects(empty) == before
 
 
+@pytest.mark.nightly
 def test_for_people(database: str) -> None:
     output = holdfast("check", "--server", database=database)
     assert output.out.startswith("VERDICT")
@@ -118,6 +119,7 @@ def test_a_pooler_in_transaction_mode(database: str, server: Server) -> None:
     assert polling.status == 0
 
 
+@pytest.mark.nightly
 def test_a_check_leaves_nothing_in_the_sessions_of_a_pooler(database: str, server: Server) -> None:
     with PgBouncer(server, pool_size=2) as pooler:
         url = database.replace(f":{server.port}/", f":{pooler.port}/")
@@ -130,6 +132,7 @@ def test_a_check_leaves_nothing_in_the_sessions_of_a_pooler(database: str, serve
                 assert conn.execute("SELECT pg_listening_channels()").fetchall() == []
 
 
+@pytest.mark.nightly
 def test_a_pooler_in_session_mode(database: str, server: Server) -> None:
     with PgBouncer(server, mode="session") as pooler:
         url = database.replace(f":{server.port}/", f":{pooler.port}/")
@@ -140,6 +143,7 @@ def test_a_pooler_in_session_mode(database: str, server: Server) -> None:
     assert findings(output)["prepared statements"] == ("ok", "the pooler keeps them")
 
 
+@pytest.mark.nightly
 def test_a_pooler_with_a_single_session_does_not_hang(
     database: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +158,7 @@ def test_a_pooler_with_a_single_session_does_not_hang(
     assert found["clock"] == "ok"
 
 
+@pytest.mark.nightly
 def test_a_database_that_only_reads(empty: str) -> None:
     with psycopg.connect(empty, autocommit=True) as conn:
         conn.execute(
@@ -169,6 +174,7 @@ def test_a_database_that_only_reads(empty: str) -> None:
     assert found["tables"][0] == "note"
 
 
+@pytest.mark.nightly
 def test_another_encoding_and_a_stricter_isolation(server: Server) -> None:
     with psycopg.connect(server.url(), autocommit=True) as conn:
         conn.execute("CREATE DATABASE test_latin ENCODING LATIN1 LOCALE 'C' TEMPLATE template0")
@@ -182,12 +188,14 @@ def test_another_encoding_and_a_stricter_isolation(server: Server) -> None:
     assert found["encoding"][1].startswith("the database has LATIN1: ")
 
 
+@pytest.mark.nightly
 def test_connections_that_do_not_fit(empty: str) -> None:
     output = holdfast("check", "--server", "--json", database=empty, HOLDFAST_MAX_CONNECTIONS="198")
     assert output.status == 1
     assert "not one process fits" in findings(output)["connections"][1]
 
 
+@pytest.mark.nightly
 def test_timeouts_that_are_short(empty: str) -> None:
     with psycopg.connect(empty, autocommit=True, options="-c statement_timeout=5s -c idle_session_timeout=9h") as conn:
         verdict, _, states = _timeouts(conn)
@@ -199,6 +207,7 @@ def test_timeouts_that_are_short(empty: str) -> None:
         assert _timeouts(conn) == ("ok", "timeouts", "idle_session_timeout 32400000 ms")
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_durable(server_version: int) -> None:
     with Server(server_version, fsync="on", full_page_writes="on") as durable:
         assert findings(holdfast("check", "--server", "--json", database=durable.url()))["safety"][0] == "ok"
@@ -220,6 +229,7 @@ def test_a_feature_that_the_server_lacks(empty: str, monkeypatch: pytest.MonkeyP
     assert states.endswith(": yesterday stays as it was")
 
 
+@pytest.mark.nightly
 def test_locks_that_do_not_exclude_others(empty: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
     """In one session, which has every lock already, as on a server where they do nothing."""
     conn = connect()
@@ -228,6 +238,7 @@ def test_locks_that_do_not_exclude_others(empty: str, connect: Callable[..., psy
     assert states.startswith("two transactions got the same lock")
 
 
+@pytest.mark.nightly
 def test_a_clock_that_differs(empty: str) -> None:
     output = subprocess.run(
         [sys.executable, "-m", "holdfast", "check", "--server", "--json"],
@@ -249,6 +260,7 @@ def test_every_feature_has_its_script() -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_away() -> None:
     output = holdfast("check", "--server", "--json", database="postgresql://127.0.0.1:1/away")
     assert output.status == 1

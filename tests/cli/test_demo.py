@@ -84,6 +84,7 @@ def assert_nothing_is_left(temporary: Path, started: list[int], address: str | N
             httpx.get(address)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(600)
 async def test_from_a_wheel_in_an_empty_environment_in_a_browser(temporary: Path, python: str) -> None:
     began = time.monotonic()
@@ -119,6 +120,7 @@ async def test_from_a_wheel_in_an_empty_environment_in_a_browser(temporary: Path
 
 
 # With settings of this machine, which must not be used: they name a database that is not there.
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("number", "settings"),
     [
@@ -144,6 +146,7 @@ def test_nothing_is_left_however_it_ends(temporary: Path, number: signal.Signals
         assert_nothing_is_left(temporary, started, address)
 
 
+@pytest.mark.nightly(daily=["SIGINT"])
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.prove)], ids=lambda number: number.name
 )
@@ -157,6 +160,7 @@ def test_nothing_is_left_if_it_is_stopped_while_it_starts(temporary: Path, numbe
         assert_nothing_is_left(temporary, started)
 
 
+@pytest.mark.nightly
 def test_a_keeper_that_is_killed_leaves_only_its_folder(temporary: Path) -> None:
     with demo(temporary) as running:
         link(running)

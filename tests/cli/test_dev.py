@@ -59,6 +59,7 @@ def link(running: PrintingCommand) -> str:
     return running.wait_for_line("Dashboard: ").split()[1]
 
 
+@pytest.mark.nightly
 def test_one_terminal(empty: str, shop: Path) -> None:
     jobs = shop / "shop" / "jobs.py"
     with dev(empty, shop, "--migrate") as running, httpx.Client(follow_redirects=True) as browser:
@@ -107,6 +108,7 @@ def test_one_terminal(empty: str, shop: Path) -> None:
         assert not [pid for pid in started if Path(f"/proc/{pid}").exists()]
 
 
+@pytest.mark.nightly
 def test_without_a_schema_nothing_is_changed_unless_asked_for(empty: str, shop: Path) -> None:
     output = holdfast("dev", "shop.jobs:app", "--port", "0", database=empty, cwd=shop)
     assert output.status == 1
@@ -118,6 +120,7 @@ def test_without_a_schema_nothing_is_changed_unless_asked_for(empty: str, shop: 
         schema.check(conn)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("answer", "migrated"), [("y", True), ("n", False)])
 def test_at_a_terminal_it_asks(empty: str, shop: Path, answer: str, migrated: bool) -> None:
     ours, theirs = pty.openpty()
@@ -134,6 +137,7 @@ def test_at_a_terminal_it_asks(empty: str, shop: Path, answer: str, migrated: bo
         os.close(theirs)
 
 
+@pytest.mark.nightly
 def test_an_application_that_cannot_be_imported_is_waited_for(database: str, shop: Path) -> None:
     jobs = shop / "shop" / "jobs.py"
     jobs.write_text("import nothing_like_it\n")
@@ -146,6 +150,7 @@ def test_an_application_that_cannot_be_imported_is_waited_for(database: str, sho
         assert running.ended() == 0
 
 
+@pytest.mark.nightly
 def test_its_processes_end_when_it_is_killed(database: str, shop: Path) -> None:
     with dev(database, shop) as running:
         running.wait_for_line("worker started")
@@ -156,6 +161,7 @@ def test_its_processes_end_when_it_is_killed(database: str, shop: Path) -> None:
         until_true(lambda: not [pid for pid in started if Path(f"/proc/{pid}").exists()])
 
 
+@pytest.mark.nightly
 def test_a_port_that_is_taken_is_named(database: str, shop: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = str(taken.getsockname()[1])
@@ -164,6 +170,7 @@ def test_a_port_that_is_taken_is_named(database: str, shop: Path) -> None:
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in output.err
 
 
+@pytest.mark.nightly
 def test_a_folder_that_is_not_there_is_named(database: str, shop: Path) -> None:
     output = holdfast("dev", "shop.jobs:app", "--watch", "elsewhere", database=database, cwd=shop)
     assert (output.status, output.err) == (2, "holdfast dev: --watch: there is no folder elsewhere\n")

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 
 from tests.cli.shop import GATE
 from tests.kit.commands import PATIENCE, Running, holdfast
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tools.postgres import Server
+
+pytestmark = pytest.mark.nightly
 
 
 def test_a_customer_changes_the_database(database: str, server: Server, template: str, shop: Path) -> None:

@@ -46,6 +46,7 @@ def test_it_says_where_it_is_and_how_to_come_in(database: str, tmp_path: Path) -
     assert not any(developer in line or viewer in line for line in serving.output)
 
 
+@pytest.mark.nightly
 def test_with_an_application_a_tick_can_be_run(database: str, shop: Path, connect: Connect) -> None:
     (made,) = enqueue(connect(), job("quick", '{"n": 1}'))
     developer = token(database, "developer")
@@ -56,6 +57,7 @@ def test_with_an_application_a_tick_can_be_run(database: str, shop: Path, connec
     assert statuses(connect()) == {made: "completed"}
 
 
+@pytest.mark.nightly(daily=["15"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_open_dashboards_do_not_hold_up_its_end(database: str, tmp_path: Path, number: signal.Signals) -> None:
     viewer = token(database, "viewer")
@@ -82,6 +84,7 @@ def test_json_web_tokens_by_a_file_of_keys(database: str, tmp_path: Path) -> Non
             assert forged.get("/api/me").status_code == 401
 
 
+@pytest.mark.nightly
 def test_fields_are_hidden_and_metrics_public_when_asked_for(database: str, tmp_path: Path, connect: Connect) -> None:
     (made,) = enqueue(connect(), job("k", '{"name": "Ada", "shoe_size": 39, "password": "hush"}'))
     viewer = token(database, "viewer")
@@ -96,6 +99,7 @@ def test_fields_are_hidden_and_metrics_public_when_asked_for(database: str, tmp_
         assert unknown.get("/metrics").status_code == 401
 
 
+@pytest.mark.nightly
 def test_a_session_of_one_process_is_valid_at_another(database: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("a secret of at least so many characters\n")
     shared = ["--secret-file", "secret"]
@@ -113,6 +117,7 @@ def test_a_session_of_one_process_is_valid_at_another(database: str, tmp_path: P
                 assert same.get("/api/me").status_code == status
 
 
+@pytest.mark.nightly
 def test_it_starts_while_the_database_is_away(tmp_path: Path) -> None:
     with Serving(database="postgresql://me:hush@127.0.0.1:1/db", cwd=tmp_path) as serving:
         serving.wait_for_line("cannot connect to the database")
@@ -182,6 +187,7 @@ def test_what_is_not_installed_is_named_in_one_line(database: str, command: list
     assert done.stderr == f"holdfast {command[0]}: {missing('this command', extra, module)}\n"
 
 
+@pytest.mark.nightly(daily=["jobs list"])
 @pytest.mark.parametrize("command", ["queues", "events", "runners", "jobs list", "jobs cancel --kind k"])
 def test_commands_that_need_no_extra(database: str, command: str) -> None:
     words = command.split()

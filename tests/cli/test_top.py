@@ -102,6 +102,7 @@ def test_it_draws_and_quits(database: str, connect: Callable[..., psycopg.Connec
     assert terminal.seen.rindex(b"\x1b[?25h") > terminal.seen.rindex(b"\x1b[?25l")
 
 
+@pytest.mark.nightly
 def test_several_databases_are_listed_and_one_is_opened(server: Server, template: str) -> None:
     with clone(server, template) as eu, clone(server, template) as us:
         with psycopg.connect(us, autocommit=True) as conn:
@@ -135,6 +136,7 @@ def test_an_interrupt_ends_it(database: str) -> None:
         assert terminal.ended() == 0
 
 
+@pytest.mark.nightly
 def test_it_ends_with_its_terminal(database: str) -> None:
     with Terminal("top", database=database) as terminal:
         terminal.see("Queues")
@@ -142,12 +144,14 @@ def test_it_ends_with_its_terminal(database: str) -> None:
         terminal.process.wait(PATIENCE)
 
 
+@pytest.mark.nightly
 def test_what_is_no_terminal(database: str) -> None:
     output = holdfast("top", database=database)
     assert (output.status, output.out) == (1, "")
     assert output.err.startswith("holdfast top: this needs a terminal")
 
 
+@pytest.mark.nightly
 def test_a_database_that_is_not_there() -> None:
     with Terminal("top", database="postgresql://me:hush@127.0.0.1:1/db") as terminal:
         assert terminal.ended() == 1

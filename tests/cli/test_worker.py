@@ -78,6 +78,7 @@ def test_it_says_which_database_it_serves(database: str, tmp_path: Path) -> None
     assert not any("this worker serves" in output for output in worker.messages())
 
 
+@pytest.mark.nightly
 def test_full_collections_do_not_visit_what_the_application_imported(
     database: str, tmp_path: Path, conn: psycopg.Connection[Any]
 ) -> None:
@@ -97,6 +98,7 @@ def test_full_collections_do_not_visit_what_the_application_imported(
     assert counted["collected"] < 20_000
 
 
+@pytest.mark.nightly(daily=["15"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_run_jobs_then_stop(database: str, shop: Path, conn: psycopg.Connection[Any], number: signal.Signals) -> None:
     ids = enqueue(conn, *(job("quick", f'{{"n": {n}}}') for n in range(3)))
@@ -111,6 +113,7 @@ def test_run_jobs_then_stop(database: str, shop: Path, conn: psycopg.Connection[
     assert endings(conn) == ["stopped"]
 
 
+@pytest.mark.nightly
 def test_stop_under_load(database: str, shop: Path, connect: Connect, conn: psycopg.Connection[Any]) -> None:
     """Running jobs finish, and those that have not started are released uncounted."""
     enqueue(conn, *(job("gated") for _ in range(300)))
@@ -129,6 +132,7 @@ def test_stop_under_load(database: str, shop: Path, connect: Connect, conn: psyc
     assert worker.messages().count("gated") == 4
 
 
+@pytest.mark.nightly(daily=["40"])
 @pytest.mark.parametrize("after", [1, 40, 400])
 def test_stop_in_full_flow(database: str, shop: Path, conn: psycopg.Connection[Any], after: int) -> None:
     enqueue(conn, *(job("quick") for _ in range(3000)))
@@ -168,6 +172,7 @@ def test_a_second_signal_stops_at_once(database: str, shop: Path, conn: psycopg.
     assert endings(conn) == ["stopped, with jobs aborted"]
 
 
+@pytest.mark.nightly
 def test_a_thread_that_does_not_listen_does_not_keep_the_process(
     database: str, shop: Path, conn: psycopg.Connection[Any]
 ) -> None:
@@ -188,6 +193,7 @@ LEFT_BEHIND = {
 }
 
 
+@pytest.mark.nightly(daily=["1-stubborn"])
 @pytest.mark.parametrize("kind", LEFT_BEHIND)
 @pytest.mark.parametrize("signals", [1, 2])
 def test_whatever_a_handler_leaves_behind_the_process_ends(
@@ -210,6 +216,7 @@ def test_whatever_a_handler_leaves_behind_the_process_ends(
     assert any("handlers left something running" in message for message in worker.messages())
 
 
+@pytest.mark.nightly
 def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(
     database: str, shop: Path, conn: psycopg.Connection[Any]
 ) -> None:
@@ -222,6 +229,7 @@ def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(
     assert statuses(conn) == {"processing": 1}
 
 
+@pytest.mark.nightly
 def test_a_third_signal_ends_a_process_whose_event_loop_is_blocked(
     database: str, shop: Path, conn: psycopg.Connection[Any]
 ) -> None:
@@ -256,6 +264,7 @@ def running(conn: psycopg.Connection[Any]) -> int:
     return statuses(conn).get("processing", 0)
 
 
+@pytest.mark.nightly
 def test_so_many_handlers_at_once(database: str, shop: Path, connect: Connect, conn: psycopg.Connection[Any]) -> None:
     """`--concurrency` bounds all queues together, and `--queues` each of them."""
     enqueue(conn, *(job("gated", queue=queue) for queue in ("default", "other") for _ in range(20)))
@@ -267,6 +276,7 @@ def test_so_many_handlers_at_once(database: str, shop: Path, connect: Connect, c
         assert worker.messages().count("gated") == 5
 
 
+@pytest.mark.nightly
 def test_it_stops_after_so_many_jobs(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     """Failed attempts count, and what was claimed ahead is given back uncounted."""
     enqueue(conn, job("broken", max_attempts=1), *(job("quick") for _ in range(300)))
@@ -279,6 +289,7 @@ def test_it_stops_after_so_many_jobs(database: str, shop: Path, conn: psycopg.Co
     assert endings(conn) == ["stopped"]
 
 
+@pytest.mark.nightly
 def test_a_process_that_has_run_its_jobs_is_replaced(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, *(job("quick") for _ in range(10)))
     options = ("--processes", "1", "--max-jobs", "10", "--queues", "default=1")
@@ -328,6 +339,7 @@ def script(folder: Path, database: str, max_jobs: int, text: str = SCRIPT) -> It
             process.kill()
 
 
+@pytest.mark.nightly
 def test_a_script_runs_a_worker_until_a_signal(database: str, tmp_path: Path, conn: psycopg.Connection[Any]) -> None:
     """Its processes import the script too, and start no worker."""
     enqueue(conn, job("cpu"), job("quick"))
@@ -340,6 +352,7 @@ def test_a_script_runs_a_worker_until_a_signal(database: str, tmp_path: Path, co
     assert pids["quick"] == process.pid != pids["cpu"]
 
 
+@pytest.mark.nightly
 def test_a_script_ends_after_so_many_jobs(database: str, tmp_path: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, *(job("quick") for _ in range(3)))
     with script(tmp_path, database, 3) as process:
@@ -347,6 +360,7 @@ def test_a_script_ends_after_so_many_jobs(database: str, tmp_path: Path, conn: p
     assert statuses(conn) == {"completed": 3}
 
 
+@pytest.mark.nightly
 def test_a_script_that_is_refused_fails_with_the_reason(database: str, tmp_path: Path) -> None:
     elsewhere = conninfo_to_dict(database) | {"dbname": "nothing"}
     with script(tmp_path, " ".join(f"{name}={value}" for name, value in elsewhere.items()), 3) as process:
@@ -355,6 +369,7 @@ def test_a_script_that_is_refused_fails_with_the_reason(database: str, tmp_path:
     assert "DatabaseRefused: " in errors
 
 
+@pytest.mark.nightly
 async def test_a_worker_blocks_the_main_thread_only(database: str) -> None:
     app = Holdfast(database)
     with pytest.raises(HoldfastError, match="an event loop runs here: write `async with"):
@@ -363,6 +378,7 @@ async def test_a_worker_blocks_the_main_thread_only(database: str) -> None:
         await asyncio.to_thread(app.run_worker)
 
 
+@pytest.mark.nightly
 def test_a_process_that_ends_well_is_not_restarted(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     with Running("worker", "shop:app", "--processes", "2", database=database, cwd=shop) as supervisor:
         supervisor.wait_for_line("worker started", 2)
@@ -373,6 +389,7 @@ def test_a_process_that_ends_well_is_not_restarted(database: str, shop: Path, co
     assert endings(conn) == ["stopped", "stopped"]
 
 
+@pytest.mark.nightly
 def test_an_interrupt_at_the_terminal_reaches_each_process_once(
     database: str, shop: Path, connect: Connect, conn: psycopg.Connection[Any]
 ) -> None:
@@ -390,6 +407,7 @@ def test_an_interrupt_at_the_terminal_reaches_each_process_once(
     assert statuses(conn) == {"completed": 1}
 
 
+@pytest.mark.nightly
 def test_a_signal_to_every_process_of_a_unit_stops_gently(
     database: str, shop: Path, connect: Connect, conn: psycopg.Connection[Any]
 ) -> None:
@@ -414,6 +432,7 @@ def test_a_signal_to_every_process_of_a_unit_stops_gently(
     assert statuses(conn) == {"completed": 2}
 
 
+@pytest.mark.nightly
 def test_a_process_that_cannot_be_reached_is_killed_by_its_supervisor(
     database: str, shop: Path, conn: psycopg.Connection[Any]
 ) -> None:
@@ -428,6 +447,7 @@ def test_a_process_that_cannot_be_reached_is_killed_by_its_supervisor(
     assert "process ended: signal SIGKILL" in supervisor.messages()
 
 
+@pytest.mark.nightly
 def test_a_second_signal_to_the_supervisor(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job("endless", queue="slow"))
     with Running("worker", "shop:app", "--processes", "1", database=database, cwd=shop) as supervisor:
@@ -452,6 +472,7 @@ def test_processes_stop_when_their_supervisor_is_killed(
     assert endings(conn) == ["stopped", "stopped"]
 
 
+@pytest.mark.nightly
 def test_a_process_that_cannot_start_is_tried_again(database: str, conn: psycopg.Connection[Any], shop: Path) -> None:
     conn.execute("INSERT INTO holdfast.migration VALUES (9999, '9999_future_breaking', 'x')")
     with Running("worker", "shop:app", "--processes", "1", database=database, cwd=shop) as supervisor:
@@ -486,6 +507,7 @@ APPS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", APPS)
 def test_an_application_that_cannot_be_loaded(shop: Path, database: str, name: str) -> None:
     for module, code in {
@@ -535,6 +557,7 @@ def test_several_problems_are_reported_together(shop: Path) -> None:
     assert "\n  - HOLDFAST_CONCURRENCY must be" in output.err
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("queues", ["", "default", "default=0", "default=x", "a=1,a=2", "=3", "default=99999"])
 def test_queues_that_cannot_be_read(shop: Path, queues: str) -> None:
     output = holdfast("worker", "shop:app", "--queues", queues, cwd=shop)

@@ -114,6 +114,7 @@ def test_a_dead_letter_is_an_event_and_a_retry_is_not(database: str, sentry: Sen
     assert raised["stacktrace"]["frames"][-1]["function"] == "charge"
 
 
+@pytest.mark.nightly
 def test_every_attempt_if_asked_for(database: str, sentry: Sentry, folder: Path) -> None:
     enqueue(database, "charge", 2)
     reported = {"SHOP_SENTRY": sentry.address, "SHOP_TELLS_ALL": "1"}
@@ -125,6 +126,7 @@ def test_every_attempt_if_asked_for(database: str, sentry: Sentry, folder: Path)
     assert seen == [(1, "warning"), (2, "error")]
 
 
+@pytest.mark.nightly
 def test_what_a_handler_refuses(database: str, sentry: Sentry, folder: Path) -> None:
     enqueue(database, "refuse", 3)
     with Running("worker", "shop:app", database=database, cwd=folder, SHOP_SENTRY=sentry.address) as worker:
@@ -133,6 +135,7 @@ def test_what_a_handler_refuses(database: str, sentry: Sentry, folder: Path) -> 
     assert event["exception"]["values"][-1]["value"] == "sold out"
 
 
+@pytest.mark.nightly
 def test_a_job_that_kills_its_worker(database: str, sentry: Sentry, folder: Path) -> None:
     job = enqueue(database, "die", 1)
     quick = {

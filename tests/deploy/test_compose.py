@@ -9,6 +9,7 @@ import urllib.request
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -41,12 +42,14 @@ def test_our_services_run_commands_and_settings_that_exist() -> None:
         assert service["cap_drop"] == ["ALL"]
 
 
+@pytest.mark.nightly
 def test_a_worker_is_stopped_no_sooner_than_it_needs() -> None:
     worker = services()["worker"]
     grace = timedelta(seconds=int(worker["stop_grace_period"].removesuffix("s")))
     assert grace > longest_stop(load(worker["environment"]))
 
 
+@pytest.mark.nightly
 def test_workers_start_after_the_migration_and_the_migration_after_the_server() -> None:
     after: dict[str, Any] = {name: service.get("depends_on", {}) for name, service in services().items()}
     assert after["migrate"] == {"postgres": {"condition": "service_healthy"}}
@@ -54,18 +57,21 @@ def test_workers_start_after_the_migration_and_the_migration_after_the_server() 
         assert after[name] == {"migrate": {"condition": "service_completed_successfully"}}
 
 
+@pytest.mark.nightly
 def test_every_file_that_is_mounted_exists() -> None:
     mounted = [source for name in services() for source, _ in volumes(name)]
     assert len(mounted) == 6
     assert [source for source in mounted if not source.is_file()] == []
 
 
+@pytest.mark.nightly
 def test_only_this_machine_reaches_the_ports() -> None:
     ports = [port for service in services().values() for port in service.get("ports", ())]
     assert len(ports) == 3
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
+@pytest.mark.nightly
 def test_the_servers_health_check_tells_whether_it_accepts_connections(server: Server, tmp_path: Path) -> None:
     _, *check = services()["postgres"]["healthcheck"]["test"]
     env = {"PATH": "/usr/lib/postgresql/15/bin:/usr/bin:/bin"}
@@ -73,6 +79,7 @@ def test_the_servers_health_check_tells_whether_it_accepts_connections(server: S
     assert run([*check, "--port=1"], cwd=tmp_path, env=env).returncode == 2
 
 
+@pytest.mark.nightly
 def test_prometheus_scrapes_our_services_with_our_rules(tmp_path: Path) -> None:
     text = (FILE.parent / "monitoring" / "prometheus" / "prometheus.yaml").read_text()
     rules = next(source for source, target in volumes("prometheus") if "rules" in target)
@@ -86,6 +93,7 @@ def test_prometheus_scrapes_our_services_with_our_rules(tmp_path: Path) -> None:
     assert fleet["static_configs"] == [{"targets": [f"dashboard:{parse(services()['dashboard']['command']).port}"]}]
 
 
+@pytest.mark.nightly
 def test_grafana_finds_prometheus_and_the_board() -> None:
     folder = FILE.parent / "monitoring" / "grafana"
     (source,) = yaml.safe_load((folder / "datasource.yaml").read_text())["datasources"]
@@ -96,6 +104,7 @@ def test_grafana_finds_prometheus_and_the_board() -> None:
     assert json.loads(board.read_text())["title"] == "Holdfast"
 
 
+@pytest.mark.nightly
 def test_three_commands_lead_to_a_dashboard_with_a_job_done(
     image: Image, server_version: int, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tests.deploy.image import Image
 
 
+@pytest.mark.nightly
 def test_the_last_stage_is_small_and_is_not_root() -> None:
     dashboard, python, build, last = stages(FILE.read_text())
     assert (dashboard.name, python.name, build.name, last.name) == ("dashboard", "python", "build", "")
@@ -39,6 +40,7 @@ def test_the_last_stage_is_small_and_is_not_root() -> None:
     cli._parser().parse_args(last.last("CMD").words)
 
 
+@pytest.mark.nightly
 def test_no_step_leaves_the_folders_of_the_image() -> None:
     for stage in stages(FILE.read_text()):
         for step in (*stage.all("RUN"), *stage.all("WORKDIR")):
@@ -56,6 +58,7 @@ def test_everything_that_is_copied_is_in_the_build_context() -> None:
                 assert {f"!{source}", f"!{Path(source).parts[0]}"} & set(kept), source
 
 
+@pytest.mark.nightly
 def test_the_dashboard_is_built_as_make_builds_it() -> None:
     scripts = json.loads((ROOT / "dashboard" / "package.json").read_text())["scripts"]
     first = stages(FILE.read_text())[0]
@@ -64,6 +67,7 @@ def test_the_dashboard_is_built_as_make_builds_it() -> None:
     assert "run --silent build" in (ROOT / "Makefile").read_text()
 
 
+@pytest.mark.nightly
 def test_every_user_may_read_the_image_and_only_root_may_write_to_it(image: Image) -> None:
     for path in (image.root / "opt").rglob("*"):
         mode = path.lstat().st_mode
@@ -71,6 +75,7 @@ def test_every_user_may_read_the_image_and_only_root_may_write_to_it(image: Imag
         assert path.is_symlink() or not mode & 0o022, path
 
 
+@pytest.mark.nightly
 def test_the_image_has_the_command_and_nothing_of_the_build(image: Image) -> None:
     output = run(image.command("--version"), cwd=image.root / "app", env=image.environment())
     assert output.stdout == f"holdfast {version()}\n", output
@@ -80,11 +85,13 @@ def test_the_image_has_the_command_and_nothing_of_the_build(image: Image) -> Non
     assert not {"hatchling", "pip", "pytest", "wheel"} & set(listed.stdout.split())
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not (ROOT / "src/holdfast/_ops/pages/index.html").exists(), reason="`make dashboard` did not run")
 def test_the_dashboard_is_in_the_image(image: Image) -> None:
     assert len([*image.root.glob("opt/holdfast/lib/*/site-packages/holdfast/_ops/pages/index.html")]) == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_it_runs_as_its_user(image: Image) -> None:
     code = "import os; print(os.getuid(), os.getgid(), os.getgroups())"
@@ -92,6 +99,7 @@ def test_it_runs_as_its_user(image: Image) -> None:
     assert output.stdout == f"{image.user.replace(':', ' ')} []\n", output
 
 
+@pytest.mark.nightly
 def test_the_health_check_tells_a_live_worker_from_a_stopped_one(image: Image, database: str) -> None:
     port = free_port()
     env = image.environment(

@@ -46,6 +46,7 @@ def environment(database: str, port: int) -> dict[str, str]:
     return {"PATH": path, "DATABASE_URL": database, "PORT": str(port), "PYTHONUNBUFFERED": "1"}
 
 
+@pytest.mark.nightly
 def test_a_worker_stops_before_the_platform_kills_it() -> None:
     assert processes().keys() == {"release", "worker", "web"}
     words = shlex.split(processes()["worker"])
@@ -55,6 +56,7 @@ def test_a_worker_stops_before_the_platform_kills_it() -> None:
         parse(shlex.split(command.replace("$PORT", "5000").partition("holdfast ")[2]))
 
 
+@pytest.mark.nightly
 def test_the_release_migrates(database: str, folder: Path) -> None:
     done = run(shell("release"), cwd=folder, env=environment(database, 0))
     assert (done.returncode, done.stdout) == (0, "The schema is up to date.\n"), done
@@ -71,6 +73,7 @@ def test_the_worker_runs_and_stops(database: str, folder: Path) -> None:
     assert seconds < PLATFORM.total_seconds()
 
 
+@pytest.mark.nightly
 def test_the_web_process_serves_the_dashboard_at_the_given_port(database: str, folder: Path) -> None:
     port = free_port()
     # Its own address in place of every interface of this machine.

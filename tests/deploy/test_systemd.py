@@ -56,6 +56,7 @@ def environment(unit: Unit) -> dict[str, str]:
     return {"PATH": "/usr/bin:/bin", **unit.environment, **dict(line.split("=", 1) for line in lines)}
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(ANALYZE is None, reason="systemd is not installed")
 @pytest.mark.parametrize("name", NAMES)
 def test_systemd_accepts_it(name: str, tmp_path: Path) -> None:
@@ -66,6 +67,7 @@ def test_systemd_accepts_it(name: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(ANALYZE is None, reason="systemd is not installed")
 def test_systemd_finds_it_confined(tmp_path: Path) -> None:
     (tmp_path / "holdfast.service").write_text(Unit.read("holdfast.service").moved(tmp_path, program()).text)
@@ -84,6 +86,7 @@ def test_commands_settings_and_times_agree() -> None:
     assert worker.one("DynamicUser") == migrate.one("DynamicUser") == "yes"
 
 
+@pytest.mark.nightly
 def test_the_migration_runs_to_its_end_again_and_again(folder: Path) -> None:
     unit = moved("holdfast-migrate.service", folder)
     for _ in range(2):
@@ -91,6 +94,7 @@ def test_the_migration_runs_to_its_end_again_and_again(folder: Path) -> None:
         assert (done.returncode, done.stdout) == (0, "The schema is up to date.\n"), done
 
 
+@pytest.mark.nightly
 def test_a_stop_lets_running_jobs_finish_within_its_time(folder: Path, database: str) -> None:
     (folder / "shop.py").write_text(SLOW)
     unit = moved("holdfast.service", folder)
@@ -105,6 +109,7 @@ def test_a_stop_lets_running_jobs_finish_within_its_time(folder: Path, database:
     assert ended == [("completed", 1)]
 
 
+@pytest.mark.nightly
 def test_a_job_that_does_not_end_does_not_delay_the_stop(folder: Path, database: str) -> None:
     (folder / "shop.py").write_text(SLOW)
     with (folder / "holdfast.env").open("a") as file:

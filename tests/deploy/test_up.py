@@ -24,6 +24,8 @@ from tools.compose import Service
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.nightly
+
 PAGE = "docs/how-to/deploy.md"
 VENV = Path(sys.executable).parents[1]
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tests.docs.block import Block
     from tests.docs.environment import Environment
 
+pytestmark = pytest.mark.nightly
+
 README = "examples/invoicing/README.md"
 EVENTS = "/api/settings/events/api/me"
 PATIENCE = 60.0

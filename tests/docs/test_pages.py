@@ -36,6 +36,7 @@ def _is_run(block: Block) -> bool:
 WITH_BLOCKS = [page for page in pages() if page not in RUN_ELSEWHERE and any(map(_is_run, blocks(page)))]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("page", [page for page in WITH_BLOCKS if page not in {README, FIRST_JOB}])
 def test_the_page_does_what_it_shows(  # noqa: PLR0917 - fixtures are arguments
     page: str,
@@ -72,6 +73,7 @@ def test_the_readme_does_what_it_shows(
     ]
 
 
+@pytest.mark.nightly
 def test_the_first_tutorial_takes_few_commands_and_little_time(
     variables: dict[str, str], record_property: Callable[[str, object], None]
 ) -> None:

@@ -19,6 +19,8 @@ from tests.docs.page import Run
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.nightly
+
 README = "examples/tenders/README.md"
 EXAMPLE = ROOT / "examples" / "tenders"
 APPLICATION = "A second terminal"

@@ -40,6 +40,7 @@ def sections() -> dict[str, list[Block]]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", sections())
 def test_the_commands_show_the_symptom(  # noqa: PLR0917 - fixtures are arguments
     name: str,

@@ -18,6 +18,8 @@ from tests.kit.waiting import after, until
 if TYPE_CHECKING:
     from tests.kit.ledger import Ledger
 
+pytestmark = pytest.mark.nightly
+
 SEED = 20_261_115
 
 

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 
 from holdfast import Holdfast, Job
 from holdfast._engine.jobs import claim
@@ -17,10 +18,10 @@ from tests.kit.waiting import after, serving, until
 from tools.postgres import Server
 
 if TYPE_CHECKING:
-    import pytest
-
     from holdfast._store.statement import Statement
     from tests.kit.ledger import Ledger
+
+pytestmark = pytest.mark.nightly
 
 SECONDS = 20.0
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 
 from holdfast import Continue, Holdfast, Job, Retry, Unique
 from holdfast._app.app import application_of
@@ -23,13 +24,12 @@ from tests.kit.pace import AT_ONCE, BRIEF, QUICK, ms
 from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.kit.ledger import Ledger
 
 OFTEN = Retry(max_attempts=9, base=ms(0), jitter=ms(0))
 
 
+@pytest.mark.nightly
 async def test_a_job_that_kills_its_process_harms_no_other(ledger: Ledger, database: str) -> None:
     """Nine jobs run beside one that crashes, all with three attempts. It uses up its own; each of them loses one."""
     crash, *others = ledger.enqueue(zombie_app.crash.new(), *(zombie_app.wait.new(0.3) for _ in range(9)))
@@ -147,6 +147,7 @@ async def test_a_busy_worker_stops_for_a_suspect_and_goes_on(
     assert [record.ids for record in caplog.records] == [[job]]  # type: ignore[attr-defined]
 
 
+@pytest.mark.nightly
 async def test_of_a_busy_fleet_one_worker_at_a_time_stops(ledger: Ledger, app: Holdfast) -> None:
     """Another worker has the turn: only the suspect waits."""
 
@@ -171,6 +172,7 @@ async def test_of_a_busy_fleet_one_worker_at_a_time_stops(ledger: Ledger, app: H
         await until(lambda: ledger.status(job) == "completed")
 
 
+@pytest.mark.nightly
 async def test_a_killed_fleet_recovers_soon(ledger: Ledger, database: str) -> None:
     """A deploy by SIGKILL: everything that ran is a suspect, and is done within a few rounds."""
     jobs = ledger.enqueue(*(zombie_app.wait.new(30) for _ in range(8)))

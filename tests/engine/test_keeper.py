@@ -230,6 +230,7 @@ STRUCK_OTHERWISE = [
 ]
 
 
+@pytest.mark.nightly(daily=["claimer-RuntimeError"])
 @pytest.mark.parametrize(
     ("role", "kind"),
     [
@@ -260,6 +261,7 @@ async def test_each_loop_that_ends_is_logged_and_goes_on(
     assert worker.counts.get("job_reaped", 0) == 0, "nothing had to wait for a lease to end"
 
 
+@pytest.mark.nightly(daily=["claimer"])
 @pytest.mark.parametrize("role", [role for role in STRUCK_OTHERWISE if role.values != ("heartbeat",)])
 async def test_a_loop_cancelled_from_outside_goes_on(
     load: Load, role: Role, options: dict[str, Any], caplog: pytest.LogCaptureFixture

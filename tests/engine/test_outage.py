@@ -87,6 +87,7 @@ class Load:
             assert ledger.wasted() == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 async def test_a_restart(own_server: Server, mode: Literal["fast", "immediate"]) -> None:
     load = Load(own_server.url())
@@ -111,6 +112,7 @@ async def test_terminated_backends(ledger: Ledger, database: str) -> None:
         await load.settled()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("seconds", [2, pytest.param(20, marks=pytest.mark.prove)])
 @pytest.mark.parametrize("by", ["network", "server"])
 async def test_connections_are_refused_for_a_while(
@@ -152,6 +154,7 @@ async def test_jobs_held_during_an_outage_are_aborted_and_not_counted(ledger: Le
         assert ledger.wasted() == []
 
 
+@pytest.mark.nightly
 async def test_a_line_that_is_frozen(ledger: Ledger, database: str) -> None:
     """The server neither refuses nor answers: held jobs are aborted before another worker may claim them."""
     async with Line(database) as line:
@@ -190,6 +193,7 @@ async def test_an_answer_that_is_lost(ledger: Ledger, database: str, what: str) 
         assert ledger.wasted() == []
 
 
+@pytest.mark.nightly
 async def test_a_server_that_only_reads_for_a_while(
     ledger: Ledger, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:

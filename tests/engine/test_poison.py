@@ -85,6 +85,7 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finish, "BATCH_SECONDS", 0.2)
 
 
+@pytest.mark.nightly(daily=["a trigger raises", "client refuses to encode", "row locked for ever"])
 @pytest.mark.parametrize("found", [CLIENT, *CLASSES])
 async def test_an_ending_that_cannot_be_written_is_a_dead_letter_and_the_others_are_written(
     app: Holdfast, ledger: Ledger, found: str, monkeypatch: pytest.MonkeyPatch
@@ -134,6 +135,7 @@ async def test_no_lease_runs_out_while_a_batch_is_halved(
     assert ledger.job(culprit).attempt == 1
 
 
+@pytest.mark.nightly
 async def test_an_ending_that_fails_alone_is_given_up_even_if_nothing_else_ends(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,6 +175,7 @@ TOKENS = "SELECT array_agg(lock_token ORDER BY id) FROM holdfast.job WHERE id = 
 UNTIL = "SELECT locked_until FROM holdfast.job WHERE id = %s"
 
 
+@pytest.mark.nightly(daily=["statement times out-4"])
 @pytest.mark.parametrize("culprits", [1, 4])
 @pytest.mark.parametrize("found", ["a trigger raises", "statement times out"])
 async def test_a_lease_that_cannot_be_renewed_lets_the_others_be_renewed(
@@ -206,6 +209,7 @@ CREATE TRIGGER slow_row BEFORE UPDATE OF locked_until ON holdfast.job FOR EACH R
 """
 
 
+@pytest.mark.nightly
 async def test_where_every_renewal_is_slow_the_leases_are_kept_in_parts(app: Holdfast, ledger: Ledger) -> None:
     crowd = Crowd(app)
     async with app.worker(queues={"default": 200}, **(BRIEF | LONGER)):
@@ -225,6 +229,7 @@ async def test_where_every_renewal_is_slow_the_leases_are_kept_in_parts(app: Hol
     assert ledger.wasted() == []
 
 
+@pytest.mark.nightly(daily=["a trigger raises"])
 @pytest.mark.parametrize("found", ["a trigger raises", "statement times out"])
 async def test_progress_that_is_refused_lets_the_others_be_stored(app: Holdfast, ledger: Ledger, found: str) -> None:
     gate = asyncio.Event()

@@ -67,6 +67,7 @@ async def test_processes_that_start_hold_up_no_other_queue(
     assert {job.attempt for job in found} == {1}
 
 
+@pytest.mark.nightly
 async def test_a_queue_that_is_shared_runs_what_needs_no_process(
     app: Holdfast, ledger: Ledger, open_gate: Callable[[], None]
 ) -> None:
@@ -99,6 +100,7 @@ async def test_the_time_of_an_import_is_not_the_time_of_the_handler(
     assert ledger.job(job).attempt == 1
 
 
+@pytest.mark.nightly
 async def test_a_one_shot_tick_waits_for_a_process(
     app: Holdfast, ledger: Ledger, open_gate: Callable[[], None]
 ) -> None:
@@ -113,6 +115,7 @@ def pids() -> set[int | None]:
     return {process.pid for process in multiprocessing.active_children()}
 
 
+@pytest.mark.nightly
 async def test_one_process_stands_ready_before_the_first_job(app: Holdfast, open_gate: Callable[[], None]) -> None:
     open_gate()
     async with app.worker(queues={"slow": 10}, **QUICK) as worker:
@@ -126,6 +129,7 @@ async def test_one_process_stands_ready_before_the_first_job(app: Holdfast, open
     assert not pids()
 
 
+@pytest.mark.nightly
 async def test_processes_follow_the_jobs_and_end_when_they_are_idle(
     app: Holdfast, ledger: Ledger, open_gate: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +154,7 @@ async def test_processes_follow_the_jobs_and_end_when_they_are_idle(
         await until(lambda: ledger.status(last) == "completed")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("setting", [{"process_max_jobs": 2}, {"process_max_memory_mb": 1}], ids=["jobs", "memory"])
 async def test_a_process_is_replaced_after_its_jobs_or_beyond_its_memory(
     app: Holdfast, ledger: Ledger, open_gate: Callable[[], None], setting: dict[str, Any]
@@ -163,11 +168,13 @@ async def test_a_process_is_replaced_after_its_jobs_or_beyond_its_memory(
     assert {job.attempt for job in found} == {1}
 
 
+@pytest.mark.nightly
 async def test_a_worker_that_serves_no_process_kind_starts_none(app: Holdfast) -> None:
     async with app.worker(queues={"other": 1}, **QUICK) as worker:
         assert not [loop for loop in worker.keeper.loops if loop.role == "process"]
 
 
+@pytest.mark.nightly
 async def test_killed_processes_leave_no_descriptors(
     app: Holdfast, ledger: Ledger, open_gate: Callable[[], None]
 ) -> None:
@@ -219,6 +226,7 @@ async def test_a_program_without_a_guard_enqueues_nothing_more(database: str, tm
         assert conn.execute("SELECT count(*) FROM holdfast.job").fetchall() == [(1,)]
 
 
+@pytest.mark.nightly
 async def test_a_guarded_program_runs_its_handler_in_a_process(database: str, tmp_path: Path) -> None:
     guarded = UNGUARDED.replace("asyncio.run", 'if __name__ == "__main__": asyncio.run')
     (tmp_path / "program.py").write_text(guarded)

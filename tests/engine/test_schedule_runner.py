@@ -11,6 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from holdfast._drivers import run_sync
 from holdfast._engine.runner import Counts, Runner, Tick
 from holdfast._engine.runners.ticker import Limits
@@ -156,6 +158,7 @@ def bills(conn: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
     return conn.execute("SELECT slot, replica, attempt, ended FROM bill ORDER BY slot, attempt").fetchall()
 
 
+@pytest.mark.nightly
 async def test_three_replicas_run_a_hundred_slots_once_each_though_holders_are_killed(
     database: str, connect: Connect
 ) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.kit.ledger import Ledger
 
 
+@pytest.mark.nightly
 async def test_a_killed_workers_job_is_recovered_after_one_lease(ledger: Ledger, database: str) -> None:
     async with Process("first", database) as first:
         job = ledger.enqueue_one(zombie_app.wait.new(30))
@@ -37,6 +38,7 @@ async def test_a_killed_workers_job_is_recovered_after_one_lease(ledger: Ledger,
     assert dict(ledger.rows("SELECT name, stop_reason FROM holdfast.worker")) == {"first": "lost", "second": "stopped"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [zombie_app.wait, zombie_app.wait_in_thread], ids=["async", "plain"])
 @pytest.mark.parametrize("done", [True, False], ids=["done by another", "running elsewhere"])
 async def test_a_zombie_changes_nothing_and_its_handler_gets_the_reason(

@@ -1,70 +1,93 @@
-"""A plugin of pytest: `--whole "model lab"` runs these parts of the check whole, and what represents the others.
+"""A plugin of pytest: `--whole "model lab"` leaves out what is marked nightly, except in these parts of the check.
 
-The parts are those of tools/parts.toml. Without the option, every test runs.
+`--part lab` runs what that part proves, and nothing else. The parts are those of tools/parts.toml. Without either
+option, every test runs.
 """
 
 from __future__ import annotations
 
 import re
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tools.parts import ROOT, Part, parts
+from tools.parts import ROOT, parts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-_SHORTENED = pytest.StashKey[tuple[Part, ...]]()
+_WHOLE_FILE = re.compile(r"^pytestmark = pytest\.mark\.nightly$", re.MULTILINE)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--whole", metavar="NAMES", help="parts of tools/parts.toml to run whole; of the others, a little")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    whole: str | None = config.getoption("--whole", None)
-    config.stash[_SHORTENED] = (
-        () if whole is None else tuple(part for part in parts().values() if part.name not in whole.split())
-    )
+    parser.addoption("--whole", metavar="NAMES", help="leave out what is marked nightly, except in these parts")
+    parser.addoption("--part", metavar="NAME", help="run what is marked nightly in this part")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Do not even import a file of which no test would run."""
-    if collection_path.suffix != ".py" or not collection_path.is_relative_to(ROOT):
+    whole: str | None = config.getoption("--whole", None)
+    if whole is None or not collection_path.name.startswith("test_") or not collection_path.is_relative_to(ROOT):
         return None
-    file = collection_path.relative_to(ROOT).as_posix()
-    places = _places(file)
-    for part in config.stash[_SHORTENED]:
-        files = {place.split("::")[0] for place in part.everyday}
-        if not places.isdisjoint(part.tests) and places.isdisjoint(files):
-            return True
-    return None
+    is_nightly = _WHOLE_FILE.search(collection_path.read_text("utf-8")) is not None
+    part = part_of(collection_path.relative_to(ROOT).as_posix()) if is_nightly else None
+    return True if is_nightly and part not in whole.split() else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    parts = config.stash[_SHORTENED]
-    left_out = [item for item in items if any(_is_left_out(item.nodeid, part) for part in parts)]
-    if not left_out:
+    whole: str | None = config.getoption("--whole", None)
+    part: str | None = config.getoption("--part", None)
+    if part is not None:
+        kept = [item for item in items if _nightly(item) is not None and part_of(item.nodeid) == part]
+    elif whole is not None:
+        _check(items)
+        kept = [item for item in items if _is_daily(item) or part_of(item.nodeid) in whole.split()]
+    else:
         return
-    shortened = {place for item in left_out for place in _places(item.nodeid)}
-    gone = set(left_out)
-    items[:] = [item for item in items if item not in gone]
-    config.hook.pytest_deselected(items=left_out)
-    kept = {place for item in items for place in _places(item.nodeid)}
-    for place in (place for part in parts for place in part.everyday):
-        if place.split("::")[0] in shortened and place not in kept:
-            raise pytest.UsageError(f"tools/parts.toml: {place} is no test of the everyday suite")
-
-
-def _is_left_out(name: str, part: Part) -> bool:
-    places = _places(name)
-    return not places.isdisjoint(part.tests) and places.isdisjoint(part.everyday)
+    chosen = set(kept)
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+    items[:] = kept
 
 
 @cache
-def _places(name: str) -> frozenset[str]:
-    """Return the folders, files and tests that this file or test is in, itself included."""
-    return frozenset([*(name[: end.start()] for end in re.finditer(r"/|::|\[", name)), name])
+def part_of(name: str) -> str | None:
+    """Return the part to which this file or test belongs: that which names its place most closely."""
+    found = [
+        (len(place), part.name)
+        for part in parts().values()
+        for place in part.tests
+        if name == place or name.startswith((f"{place}/", f"{place}::"))
+    ]
+    return max(found)[1] if found else None
+
+
+def _nightly(item: pytest.Item) -> Any:
+    return item.get_closest_marker("nightly")
+
+
+def _is_daily(item: pytest.Item) -> bool:
+    marker = _nightly(item)
+    return marker is None or _parameters(item) in marker.kwargs.get("daily", ())
+
+
+def _parameters(item: pytest.Item) -> str | None:
+    callspec = getattr(item, "callspec", None)
+    return None if callspec is None else callspec.id
+
+
+def _check(items: Iterable[pytest.Item]) -> None:
+    """Every long test belongs to a part, and what is to run every day is there."""
+    daily: dict[str, set[str]] = {}
+    for item in items:
+        if (marker := _nightly(item)) is None:
+            continue
+        if part_of(item.nodeid) is None:
+            raise pytest.UsageError(f"{item.nodeid} is marked nightly, and no part of tools/parts.toml has it")
+        missing = daily.setdefault(item.nodeid.partition("[")[0], set(marker.kwargs.get("daily", ())))
+        missing.discard(_parameters(item) or "")
+    for name, missing in daily.items():
+        if missing:
+            raise pytest.UsageError(f"{name} is to run every day with {sorted(missing)}, which it does not have")

@@ -115,6 +115,7 @@ async def test_a_job_that_left_is_read_from_its_file_with_its_attempts(history: 
     assert job["redacted_parts"] == ["payload"]
 
 
+@pytest.mark.nightly
 async def test_a_chain_that_left_is_said_to_be_in_the_archive(history: History, caller: Caller) -> None:
     job_id = await left(history)
     job = (await caller.get(f"/api/archive/jobs/{job_id}")).json["job"]
@@ -127,6 +128,7 @@ async def test_a_chain_that_left_is_said_to_be_in_the_archive(history: History, 
     assert (answered.status, answered.refusal.error) == (404, "not_found")
 
 
+@pytest.mark.nightly
 async def test_a_first_attempt_that_completed_and_a_job_that_no_file_can_hold(history: History, caller: Caller) -> None:
     history.day(100, 1, worker_id="7", ran_ms="250")
     job_id: int = history.value("SELECT id FROM holdfast.job_history")
@@ -139,6 +141,7 @@ async def test_a_first_attempt_that_completed_and_a_job_that_no_file_can_hold(hi
         assert (answered.status, answered.refusal.error) == (404, "not_found")
 
 
+@pytest.mark.nightly
 async def test_a_job_that_is_in_none_of_the_files_is_not_found(history: History, caller: Caller) -> None:
     history.day(100, 2, id="1000 * n")
     await history.export()
@@ -175,6 +178,7 @@ async def stragglers(history: History) -> tuple[int, int, list[str]]:
     return 500, 501, days
 
 
+@pytest.mark.nightly
 async def test_a_job_is_looked_for_first_on_the_day_on_which_most_jobs_end(
     history: History, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -186,6 +190,7 @@ async def test_a_job_is_looked_for_first_on_the_day_on_which_most_jobs_end(
     assert looked.days == [("job_history", days[0])]
 
 
+@pytest.mark.nightly
 async def test_a_job_that_may_be_in_files_that_were_not_read_is_not_said_never_to_have_been(
     history: History, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +207,7 @@ async def test_a_job_that_may_be_in_files_that_were_not_read_is_not_said_never_t
     assert (await caller.get(f"/api/archive/jobs/{delayed}")).status == 200
 
 
+@pytest.mark.nightly
 async def test_a_job_that_was_not_found_before_the_time_ended_is_not_said_never_to_have_been(
     history: History, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +226,7 @@ async def test_a_job_that_was_not_found_before_the_time_ended_is_not_said_never_
     )
 
 
+@pytest.mark.nightly
 async def test_files_of_attempts_outside_the_days_of_the_job_do_not_displace_its_own(
     history: History, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +248,7 @@ async def test_files_of_attempts_outside_the_days_of_the_job_do_not_displace_its
     assert ([one["attempt"] for one in found["job"]["attempts"]], found["complete"]) == ([1], False)
 
 
+@pytest.mark.nightly
 async def test_without_a_bucket_the_answer_says_what_to_set(history: History) -> None:
     job_id = await left(history)
     async with opened(history.url) as caller:
@@ -251,6 +259,7 @@ async def test_without_a_bucket_the_answer_says_what_to_set(history: History) ->
     assert answered.headers["retry-after"] == "60"
 
 
+@pytest.mark.nightly
 async def test_a_store_that_does_not_answer_is_given_up(
     history: History, monkeypatch: pytest.MonkeyPatch, unused: Callable[[], socket.socket]
 ) -> None:
@@ -271,6 +280,7 @@ async def test_a_store_that_does_not_answer_is_given_up(
         await asking
 
 
+@pytest.mark.nightly
 async def test_a_store_that_is_gone_is_answered_without_its_details(
     history: History, monkeypatch: pytest.MonkeyPatch, unused: Callable[[], socket.socket]
 ) -> None:
@@ -299,6 +309,7 @@ def unused() -> Any:
         one.close()
 
 
+@pytest.mark.nightly
 async def test_totals_retention_and_the_next_drop(history: History, caller: Caller) -> None:
     await left(history)
     history.day(10, 5)
@@ -318,6 +329,7 @@ async def test_totals_retention_and_the_next_drop(history: History, caller: Call
     assert found["next_drop"] == min(one["next_drop"] for one in sources.values() if one["next_drop"])
 
 
+@pytest.mark.nightly
 async def test_exports_by_source_and_days_newest_first(history: History, caller: Caller) -> None:
     days = [history.day(ago, 1) for ago in (12, 11, 10)]
     await history.export()
@@ -331,6 +343,7 @@ async def test_exports_by_source_and_days_newest_first(history: History, caller:
     assert [one["starts_on"] for one in older["exports"]] == [days[0]]
 
 
+@pytest.mark.nightly
 async def test_exports_that_run_or_failed_come_first_however_old_they_are(history: History, caller: Caller) -> None:
     days = [history.jobs_of(ago, 1) for ago in (14, 13, 12, 11, 10)]
     await history.export()

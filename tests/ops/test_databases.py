@@ -119,6 +119,7 @@ async def test_each_database_has_its_own_paths(eu: str, us: str) -> None:
         assert (one.execute(audited).fetchall(), other.execute(audited).fetchall()) == ([], [("operator ann",)])
 
 
+@pytest.mark.nightly
 async def test_a_request_is_repeated_in_its_own_database_alone(eu: str, us: str) -> None:
     token = make_token(eu, Role.OPERATOR)
     headers = (*bearer(token), ("idempotency-key", "7"))
@@ -176,6 +177,7 @@ async def test_the_states_of_all(eu: str, us: str) -> None:
         assert (await ask(site, Asked("GET", "/api/databases"))).status == 401
 
 
+@pytest.mark.nightly
 async def test_metrics_and_readiness_name_the_database(eu: str, us: str) -> None:
     do(us, job("a", queue="mail"))
     async with serving({"eu": eu, "us": us, "gone": GONE}, public_metrics=True) as site:
@@ -191,6 +193,7 @@ async def test_metrics_and_readiness_name_the_database(eu: str, us: str) -> None
         assert found == [("eu", "no_worker"), ("us", "no_worker"), ("gone", "database_unreachable")]
 
 
+@pytest.mark.nightly
 async def test_one_database_that_is_worked_on_is_enough_to_be_ready(eu: str) -> None:
     async with serving({"eu": eu, "gone": GONE}) as site, Holdfast(eu).worker():
         answered = await ask(site, Asked("GET", "/ready"))
@@ -198,6 +201,7 @@ async def test_one_database_that_is_worked_on_is_enough_to_be_ready(eu: str) -> 
     assert [(one["database"], one["code"]) for one in answered.json["problems"]] == [("gone", "database_unreachable")]
 
 
+@pytest.mark.nightly
 async def test_a_frozen_database_slows_no_page_of_another(eu: str, server_version: int) -> None:
     token = make_token(eu, Role.VIEWER)
     with freezable(server_version) as (us, pid):
@@ -228,6 +232,7 @@ async def test_a_frozen_database_slows_no_page_of_another(eu: str, server_versio
             await state_of(site, token, "serving")
 
 
+@pytest.mark.nightly
 async def test_without_the_first_database_the_others_are_served(us: str, server_version: int) -> None:
     """Its tokens and sessions are remembered for a while; nobody else comes in."""
     with freezable(server_version) as (eu, pid):
@@ -257,6 +262,7 @@ async def test_connections_are_limited_for_each(eu: str, us: str) -> None:
             assert 1 <= database.service._pool._pool.get_stats()["pool_size"] <= 2
 
 
+@pytest.mark.nightly
 async def test_every_database_has_a_live_stream(eu: str, us: str) -> None:
     do(us, job("a"))
     token = make_token(eu, Role.VIEWER)

@@ -66,6 +66,7 @@ def served(shop: Shop) -> Iterator[Served]:
         yield served
 
 
+@pytest.mark.nightly(daily=["GET-/api/queues", "POST-/api/queues/{queue}/actions"])
 @pytest.mark.parametrize(("method", "path"), ASKED)
 def test_every_answer_is_one_that_the_document_describes(  # noqa: PLR0917 - fixtures are arguments
     method: str,

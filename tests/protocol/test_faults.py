@@ -100,6 +100,7 @@ def break_everywhere(connect: Connect, how: str, act: Callable[[Connection], Non
         point += 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["raise", pytest.param("die", marks=pytest.mark.prove)])
 def test_a_batch_is_finished_whole_or_not_at_all(connect: Connect, how: str) -> None:
     conn = connect()
@@ -139,6 +140,7 @@ def test_a_handlers_own_transaction_is_committed_whole_or_not_at_all(connect: Co
     assert len(run_sync(conn, read_chain(scene.chain))) == 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", [pytest.param("raise", marks=pytest.mark.prove), "die"])
 def test_a_chain_is_ended_from_outside_whole_or_not_at_all(connect: Connect, how: str) -> None:
     conn = connect()
@@ -152,6 +154,7 @@ def test_a_chain_is_ended_from_outside_whole_or_not_at_all(connect: Connect, how
     assert [line.status for line in run_sync(conn, read_chain(scene.chain))] == ["completed", "completed", "blocked"]
 
 
+@pytest.mark.nightly
 def test_chains_are_deleted_whole_or_not_at_all(connect: Connect) -> None:
     conn = connect()
     scene = Scene(conn)

@@ -77,6 +77,7 @@ def test_anybody_does_anything_at_any_time(crew: Crew) -> None:
     run(crew, chosen)
 
 
+@pytest.mark.nightly(daily=["claim passes the head of a key", "settle by id and token"])
 @pytest.mark.parametrize(
     "mistake",
     [pytest.param(name, marks=() if name in EVERYDAY else pytest.mark.prove, id=name) for name in MUTATIONS],
@@ -99,5 +100,6 @@ def test_the_machine_notices(crew: Crew, mistake: str) -> None:
         run(crew, chosen)
 
 
+@pytest.mark.nightly
 def test_the_everyday_mistakes_are_known() -> None:
     assert MUTATIONS.keys() >= EVERYDAY

@@ -134,6 +134,13 @@ def claim_one(worker: Worker, order_key: OrderKey | None) -> ClaimedJob:
     return claimed
 
 
+@pytest.mark.nightly(
+    daily=[
+        "completed elsewhere-keyed",
+        "taken by another worker-keyed, blocking",
+        "token reissued to another worker-plain",
+    ]
+)
 @pytest.mark.parametrize(
     "order_key", [None, OrderKey("a"), OrderKey("a", on_failure="block")], ids=["plain", "keyed", "keyed, blocking"]
 )
@@ -145,6 +152,7 @@ def test_a_zombie_changes_nothing(zombie: Worker, other: Worker, fate: str, orde
     assert rise(zombie.conn, zombie.id, lost) == refused(reason)
 
 
+@pytest.mark.nightly(daily=["taken by another worker"])
 @pytest.mark.parametrize("fate", FATES)
 def test_a_zombie_releases_no_blocked_job(zombie: Worker, other: Worker, fate: str) -> None:
     """Of a chain that others wait for, and that waited for another."""
@@ -158,12 +166,14 @@ def test_a_zombie_releases_no_blocked_job(zombie: Worker, other: Worker, fate: s
     assert rise(zombie.conn, zombie.id, lost) == refused(reason)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("order_key", [None, OrderKey("a")], ids=["plain", "keyed"])
 def test_another_workers_name_does_not_help(zombie: Worker, other: Worker, order_key: OrderKey | None) -> None:
     held = claim_one(other, order_key)
     assert rise(zombie.conn, zombie.id, held) == refused(TAKEN)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("order_key", [None, OrderKey("a")], ids=["plain", "keyed"])
 def test_a_claim_that_was_rolled_back_holds_nothing(zombie: Worker, order_key: OrderKey | None) -> None:
     enqueue(zombie.conn, job(order_key=order_key))
@@ -172,6 +182,7 @@ def test_a_claim_that_was_rolled_back_holds_nothing(zombie: Worker, order_key: O
     assert rise(zombie.conn, zombie.id, lost) == refused(TAKEN)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", OUTCOMES)
 @pytest.mark.parametrize("careful", [False, True], ids=["short", "careful"])
 @pytest.mark.parametrize("old_first", [False, True], ids=["new first", "old first"])
@@ -191,6 +202,7 @@ def test_old_and_new_token_in_one_batch(zombie: Worker, how: str, careful: bool,
         assert number(zombie.conn, "SELECT result::text FROM holdfast.job_history") == '"zombie"'
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("old_first", [False, True], ids=["new first", "old first"])
 def test_old_and_new_token_in_one_renewal(zombie: Worker, old_first: bool) -> None:
     old = claim_one(zombie, None)
@@ -203,6 +215,7 @@ def test_old_and_new_token_in_one_renewal(zombie: Worker, old_first: bool) -> No
     assert number(zombie.conn, "SELECT locked_until < now() + interval '3 hours' FROM holdfast.job")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", ["completed", "failed", "retried"])
 @pytest.mark.parametrize("careful", [False, True], ids=["short", "careful"])
 def test_the_same_claim_ended_twice_in_one_batch_ends_once(zombie: Worker, how: str, careful: bool) -> None:

@@ -63,6 +63,7 @@ async def read(reader: Reader) -> list[int]:
     return [event.id for event in await reader.read(limit=2)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("before", "after"), [(15, 15), (16, 18)])
 async def test_after_pg_upgrade_reading_goes_on_where_it_was(before: int, after: int) -> None:
     """With frozen rows, a difference that is half read, and a subscription that was never read."""
@@ -110,6 +111,7 @@ async def _identifier(conn: Connection) -> int:
     return int(row[0])
 
 
+@pytest.mark.nightly(daily=["fresh server"])
 @pytest.mark.parametrize("spent", [False, True], ids=["fresh server", "server with higher transaction ids"])
 async def test_after_a_restore_into_another_server_nothing_is_read_until_rebased(spent: bool) -> None:
     with Server(15) as here, Server(15) as there:  # whose pg_dump is at hand everywhere

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.kit.nats import Stream
     from tools.nats import NatsServer
 
+pytestmark = pytest.mark.nightly
+
 SOON = 40.0
 # For so long the server may stand still besides.
 STALL = 5.0

@@ -137,6 +137,7 @@ async def test_a_blocked_partition_waits_for_its_head(database: str, nats_server
     assert json.loads(messages[0].data)["n"] == 2
 
 
+@pytest.mark.nightly
 async def test_a_released_key_waits_behind_what_is_refused_again(database: str) -> None:
     refused = {1}
     sink = Ledger(lambda n: Refused("not this one") if n in refused else None)
@@ -204,6 +205,7 @@ async def test_what_did_not_fit_into_the_batch_does_not_overtake_either(database
         assert await _due(reader) == ids[3:]
 
 
+@pytest.mark.nightly
 async def test_a_long_row_of_followers_is_let_go_in_parts(database: str) -> None:
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
         reader = Reader(conn, "out")
@@ -232,6 +234,7 @@ async def _settle(reader: Reader, *, done: list[int], kept: Sequence[ParkedEvent
     )
 
 
+@pytest.mark.nightly
 async def test_reading_a_parked_event_again_leaves_its_time_alone(database: str) -> None:
     failures = [RuntimeError("not now")]
     later = Retry.table([timedelta(hours=1)], max_attempts=5, jitter=timedelta(0))

@@ -359,6 +359,7 @@ async def test_lag_is_reported(reader: Reader, connect: Connect) -> None:
     assert run_sync(writer, find_subscription("none")) is None
 
 
+@pytest.mark.nightly
 async def test_a_look_costs_the_same_with_a_long_log_behind_it(
     reader: Reader, conn: psycopg.AsyncConnection[Any], connect: Connect
 ) -> None:

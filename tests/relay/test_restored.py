@@ -52,6 +52,7 @@ class Sink:
         return {id_ for n in numbers for id_ in self.ids.get(n, ())}
 
 
+@pytest.mark.nightly(daily=["BaseBackup"])
 @pytest.mark.parametrize("kind", [BaseBackup, PointInTime, LaggingStandby, Dump])
 async def test_what_is_new_after_a_restore_is_not_taken_for_what_was_lost(kind: type[Way]) -> None:
     """With a worker that lives through it. Older events and jobs keep their message ids and idempotency keys."""

@@ -50,6 +50,7 @@ async def _got(endpoint: Endpoint, count: int) -> list[int]:
     return [json.loads(request.body)["n"] for request in endpoint.requests]
 
 
+@pytest.mark.nightly(daily=["park_key"])
 @pytest.mark.parametrize("poison", get_args(Poison))
 async def test_an_event_that_waits_holds_up_its_key_and_no_other(
     database: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, poison: Poison
@@ -71,6 +72,7 @@ async def test_an_event_that_waits_holds_up_its_key_and_no_other(
         assert left == (0,)
 
 
+@pytest.mark.nightly
 async def test_when_all_tries_are_used_up_the_next_of_the_key_goes_on(
     database: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -107,6 +109,7 @@ async def test_what_will_never_be_taken_is_refused_at_once(database: str, endpoi
         assert await _got(endpoint, 2) == [0, 1]
 
 
+@pytest.mark.nightly(daily=["400-park_key", "422-skip"])
 @pytest.mark.parametrize("poison", ["skip", "park_key"])
 @pytest.mark.parametrize("status", [400, 404, 422])
 async def test_one_that_answers_4xx_is_logged_once_and_shown(
@@ -152,6 +155,7 @@ async def test_one_that_is_gone_is_sent_nothing_more_until_a_person_says_so(
         assert await (await conn.execute("SELECT count(*) FROM holdfast.parked")).fetchone() == (0,)
 
 
+@pytest.mark.nightly
 async def test_one_that_asks_for_no_pause_is_left_alone_all_the_same(database: str, endpoint: Endpoint) -> None:
     app, sold = _app(database, endpoint, Retry(max_attempts=5))
     endpoint.answers = [answer(503, "busy", Retry_After="0")] * 5
@@ -170,6 +174,7 @@ async def test_one_that_asks_for_no_pause_is_left_alone_all_the_same(database: s
         assert rows == [(1, 1, 200, "ok")]
 
 
+@pytest.mark.nightly(daily=["503"])
 @pytest.mark.parametrize("status", [429, 503])
 async def test_one_that_asks_for_a_day_does_not_stop_the_relay_for_a_day(
     database: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, status: int

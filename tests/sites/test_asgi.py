@@ -20,6 +20,7 @@ def name(request: pytest.FixtureRequest, database: str) -> str:
 CREATE = "psycopg.connect('', autocommit=True).execute(open('orders.sql').read())"
 
 
+@pytest.mark.nightly
 def test_an_order_and_its_job_are_committed_or_rolled_back_together(name: str, database: str) -> None:
     with Site(name, *UVICORN, database=database) as site:
         assert site.post("/orders", address="eve@example.org", card="declined")[0] == 409
@@ -34,6 +35,7 @@ def test_an_order_and_its_job_are_committed_or_rolled_back_together(name: str, d
         site.until_sent(answer["id"])
 
 
+@pytest.mark.nightly(daily=["fastapi_site"])
 @pytest.mark.parametrize(
     "name", ["fastapi_site", pytest.param("starlette_site", marks=pytest.mark.prove)], indirect=True
 )

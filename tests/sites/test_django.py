@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tests.kit.commands import Output
     from tools.postgres import Server
 
+pytestmark = pytest.mark.nightly
+
 SITE = "django_site"
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.kit.databases import clone
 from tests.sites.serving import Site, command, pending, rows
 
 if TYPE_CHECKING:
     from tests.kit.commands import Output
     from tools.postgres import Server
+
+pytestmark = pytest.mark.nightly
 
 SITE = "flask_site"
 FLASK = ("-m", "flask", "--app", "shop")

@@ -522,6 +522,7 @@ def outcome(stage: Stage, call: Call, level: str, meanwhile: Callable[[Stage], N
     return "done"
 
 
+@pytest.mark.nightly(daily=["act_on_jobs 1-SERIALIZABLE", "complete_job 0-READ COMMITTED"])
 @pytest.mark.parametrize(
     "level", ["READ COMMITTED", pytest.param("REPEATABLE READ", marks=pytest.mark.prove), "SERIALIZABLE"]
 )
@@ -546,6 +547,7 @@ def test_no_job_is_left_behind(connect: Connect, case: Case, level: str) -> None
     assert number(stage.worker.conn, "SELECT count(*) FROM holdfast.message") == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("level", STRICT)
 def test_a_stricter_transaction_may_decide_about_its_own(connect: Connect, level: str) -> None:
     """As the users' own tests do."""
@@ -560,6 +562,7 @@ def test_a_stricter_transaction_may_decide_about_its_own(connect: Connect, level
     assert set(statuses(conn).values()) == {"completed"}
 
 
+@pytest.mark.nightly(daily=["claim_jobs 0"])
 @pytest.mark.parametrize(
     "case",
     [

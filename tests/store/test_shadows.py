@@ -78,6 +78,7 @@ CARELESS = (
 )
 
 
+@pytest.mark.nightly
 def test_a_careless_statement_calls_a_shadow(owner: Connection, attacker: Connection) -> None:
     owner.execute("SELECT holdfast.enqueue('mail')")
     for careless in CARELESS:
@@ -128,6 +129,7 @@ async def test_a_worker_calls_no_shadow(login: Callable[[str], str], attacker: C
     assert called(attacker) == []
 
 
+@pytest.mark.nightly
 async def test_a_worker_behind_a_pooler_calls_no_shadow(
     login: Callable[[str], str], attacker: Connection, server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +139,7 @@ async def test_a_worker_behind_a_pooler_calls_no_shadow(
     assert called(attacker) == []
 
 
+@pytest.mark.nightly
 async def test_an_operator_calls_no_shadow(login: Callable[[str], str], attacker: Connection) -> None:
     with psycopg.connect(login("holdfast_producer")) as conn:
         conn.execute("SELECT holdfast.enqueue('mail')")
@@ -148,6 +151,7 @@ async def test_an_operator_calls_no_shadow(login: Callable[[str], str], attacker
     assert called(attacker) == []
 
 
+@pytest.mark.nightly
 def test_the_owner_calls_no_shadow(owner: Connection, attacker: Connection) -> None:
     migrate(owner)
     check(owner)

@@ -92,6 +92,7 @@ async def run(app: Holdfast, ledger: Ledger, *, at: int | None, after: bool) -> 
     return crew, shop
 
 
+@pytest.mark.nightly(daily=["after"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 async def test_a_crash_at_every_statement(ledger: Ledger, after: bool) -> None:
     ledger.do("CREATE TABLE entry (name text NOT NULL)")

@@ -70,6 +70,7 @@ def test_a_worker_serves_its_own_metrics(database: str, shop: Path, connect: Con
         assert worker.ended() == 0
 
 
+@pytest.mark.nightly
 def test_the_registry_of_the_application_is_the_one_that_is_served(database: str, shop: Path) -> None:
     port = free_port()
     with Running(
@@ -79,6 +80,7 @@ def test_the_registry_of_the_application_is_the_one_that_is_served(database: str
         assert "python_info" in answer.text
 
 
+@pytest.mark.nightly
 def test_each_of_several_processes_has_the_next_port(database: str, shop: Path) -> None:
     port = free_port(3)
     with Running(
@@ -93,6 +95,7 @@ def test_each_of_several_processes_has_the_next_port(database: str, shop: Path) 
         assert worker.ended() == 0
 
 
+@pytest.mark.nightly
 def test_a_loop_that_stands_still_is_not_alive_and_says_so(database: str, shop: Path, connect: Connect) -> None:
     """The metrics are still there, because that is when people look at them."""
     port = free_port()
@@ -130,6 +133,7 @@ def test_a_worker_that_cannot_reach_its_database_is_alive_and_not_ready(
         running.__exit__()
 
 
+@pytest.mark.nightly
 def test_one_of_several_databases_that_goes_away_leaves_the_worker_ready(
     database: str, server: Server, template: str, shop: Path, connect: Connect
 ) -> None:
@@ -152,6 +156,7 @@ def test_one_of_several_databases_that_goes_away_leaves_the_worker_ready(
         )
 
 
+@pytest.mark.nightly
 def test_a_worker_that_stops_is_no_longer_ready(database: str, shop: Path, connect: Connect) -> None:
     port = free_port()
     with Running("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop) as worker:
@@ -165,6 +170,7 @@ def test_a_worker_that_stops_is_no_longer_ready(database: str, shop: Path, conne
         assert worker.ended() == 0
 
 
+@pytest.mark.nightly
 def test_a_port_that_is_taken_is_refused_in_one_line(database: str, shop: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.kit.commands import Running
 from tests.kit.workers import enqueue, job
 from tests.telemetry.asking import wait_until
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     import psycopg
 
     Connect = Callable[..., psycopg.Connection[Any]]
+
+pytestmark = pytest.mark.nightly
 
 
 OUTCOMES = [

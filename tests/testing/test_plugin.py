@@ -84,6 +84,7 @@ def test_a_verb_that_is_never_awaited_fails_the_test(pytester: pytest.Pytester, 
     )
 
 
+@pytest.mark.nightly
 def test_the_state_can_be_given(pytester: pytest.Pytester, database: str) -> None:
     state = "\n@pytest.fixture\ndef holdfast_state():\n    return 3\n"
     pytester.makeconftest(CONFTEST.replace("DATABASE", database) + state)
@@ -91,6 +92,7 @@ def test_the_state_can_be_given(pytester: pytest.Pytester, database: str) -> Non
     pytester.runpytest_subprocess(*STRICT).assert_outcomes(passed=2)
 
 
+@pytest.mark.nightly
 def test_a_failure_points_at_the_line_of_the_test(pytester: pytest.Pytester, database: str) -> None:
     pytester.makeconftest(CONFTEST.replace("DATABASE", database))
     pytester.makepyfile(
@@ -104,6 +106,7 @@ def test_a_failure_points_at_the_line_of_the_test(pytester: pytest.Pytester, dat
     ran.stdout.no_fnmatch_line("*kit.py*")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("missing", ["holdfast_app", "holdfast_connection"])
 def test_a_fixture_that_is_not_there_is_asked_for(pytester: pytest.Pytester, missing: str) -> None:
     other = ({"holdfast_app", "holdfast_connection"} - {missing}).pop()
@@ -115,6 +118,7 @@ def test_a_fixture_that_is_not_there_is_asked_for(pytester: pytest.Pytester, mis
     assert "Traceback" not in ran.stdout.str()
 
 
+@pytest.mark.nightly
 def test_an_unused_plugin_is_not_loaded(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         "import sys\n"
@@ -127,6 +131,7 @@ def test_an_unused_plugin_is_not_loaded(pytester: pytest.Pytester) -> None:
     ran.stdout.fnmatch_lines(["*loaded []*"])
 
 
+@pytest.mark.nightly
 def test_it_can_be_turned_off(pytester: pytest.Pytester) -> None:
     pytester.makepyfile("def test_one(holdfast): ...")
     ran = pytester.runpytest_subprocess("-p", "no:holdfast")

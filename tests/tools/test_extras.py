@@ -19,6 +19,7 @@ def test_every_extra_promises_something() -> None:
     assert set(PROMISES) == {CORE, *project["optional-dependencies"]}
 
 
+@pytest.mark.nightly(daily=["core"])
 @pytest.mark.parametrize("extra", EVERYDAY, ids=lambda extra: extra or "core")
 def test_it_installs_alone_and_imports(wheel: Path, extra: str, tmp_path: Path) -> None:
     try_extra(wheel, extra, tmp_path / "venv")
@@ -30,6 +31,7 @@ def test_the_others_install_alone_and_import(wheel: Path, extra: str, tmp_path: 
     try_extra(wheel, extra, tmp_path / "venv")
 
 
+@pytest.mark.nightly
 def test_what_is_missing_is_found(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PROMISES, CORE, "import starlette")
     with pytest.raises(RuntimeError, match="No module named 'starlette'"):

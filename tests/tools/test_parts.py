@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests.kit.parts import part_of
 from tools import parts
 from tools.parts import ROOT, Part, Proof, Standing
 
 PARTS = list(parts.parts().values())
-WITH_TESTS = [part for part in PARTS if part.tests]
+# All others depend on all code.
+NARROW = [part for part in PARTS if part.tests and "src/**" not in part.depends]
 # They order, choose and show, and make no test green.
 OF_THE_RUN = {"tests/kit/order.py", "tests/kit/parts.py", "tests/kit/share.py", "tests/kit/shown.py", "tools/parts.py"}
 
@@ -57,7 +58,7 @@ def test_a_record_is_read_as_it_was_written(checkout: Path) -> None:
 
 def test_only_a_proof_of_this_content_counts() -> None:
     changed = Part("model", "", (), "changed")
-    nightly = Part("lab", "", (), "nightly")
+    nightly = Part("lab", "", ())
     assert Standing(changed, "01", Proof("01", "")).runs_whole is False
     assert Standing(changed, "01", Proof("02", "")).runs_whole is True
     assert Standing(changed, "01", None).runs_whole is True
@@ -79,24 +80,21 @@ def test_every_pattern_and_every_test_is_there(part: Part) -> None:
     assert part.whole in {"changed", "nightly"}
     for pattern in part.depends:
         assert parts.files([pattern]), f"{pattern} matches nothing"
-    for place in (*part.tests, *part.everyday):
-        file, _, test = place.partition("::")
-        assert (ROOT / file).exists(), place
-        function = re.escape(test.partition("[")[0])
-        assert not test or re.search(rf"^ *(async )?def {function}\(", (ROOT / file).read_text(), re.MULTILINE), place
-    assert part.everyday or part.command, "nothing represents it"
+    for place in part.tests:
+        files = [ROOT / name for name in parts.files([place, f"{place}/**/test_*.py"]) if part_of(name) == part.name]
+        assert any("mark.nightly" in file.read_text() for file in files), place
 
 
-@pytest.mark.parametrize("part", WITH_TESTS, ids=lambda part: part.name)
+@pytest.mark.parametrize("part", NARROW, ids=lambda part: part.name)
 def test_a_part_depends_on_all_that_its_tests_import(part: Part) -> None:
-    places = [place.split("::")[0] for place in part.tests]
-    tests = parts.files([*places, *(f"{place}/**" for place in places)])
+    places = [*part.tests, *(f"{place}/**" for place in part.tests)]
+    tests = [name for name in parts.files(places) if part_of(name) == part.name]
     assert imported(tests) - imported(["tests/conftest.py"]) - set(parts.files(part.depends)) == set()
 
 
 def test_every_part_depends_on_what_every_test_is_given() -> None:
     ours = {name for name in imported(["tests/conftest.py"]) if not name.startswith("src/")}
-    for part in PARTS:
+    for part in NARROW:
         assert ours - OF_THE_RUN - set(parts.files(part.depends)) == set(), part.name
 
 

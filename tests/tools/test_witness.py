@@ -69,6 +69,7 @@ def test_a_standstill_is_seen_until_it_is_past() -> None:
         assert witness.longest(since=time.monotonic() + 3600) == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "side_by_side",
     [

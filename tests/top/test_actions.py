@@ -43,6 +43,7 @@ async def test_pause_and_resume_a_queue(database: str, conn: psycopg.Connection[
     assert audited(conn) == [(WHO.name, "queue.pause", "default", None), (WHO.name, "queue.resume", "default", None)]
 
 
+@pytest.mark.nightly(daily=["n"])
 @pytest.mark.parametrize("key", ["n", "escape", "enter"])
 async def test_nothing_is_done_without_a_yes(database: str, conn: psycopg.Connection[Any], key: str) -> None:
     enqueue(conn, job())
@@ -55,6 +56,7 @@ async def test_nothing_is_done_without_a_yes(database: str, conn: psycopg.Connec
     assert audited(conn) == []
 
 
+@pytest.mark.nightly
 async def test_the_button_says_yes_too(database: str, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job())
     async with watching(database, "1") as watched:
@@ -76,6 +78,7 @@ async def test_retry_a_dead_letter(database: str, conn: psycopg.Connection[Any])
     assert audited(conn) == [(WHO.name, "jobs.retry", str(dead), 1)]
 
 
+@pytest.mark.nightly
 async def test_what_cannot_be_retried_is_not_even_asked_for(database: str, conn: psycopg.Connection[Any]) -> None:
     worker = Worker(conn)
     (done,) = enqueue(conn, job())
@@ -93,6 +96,7 @@ async def test_what_cannot_be_retried_is_not_even_asked_for(database: str, conn:
     assert audited(conn) == []
 
 
+@pytest.mark.nightly
 async def test_cancel_a_job(database: str, conn: psycopg.Connection[Any]) -> None:
     (waiting,) = enqueue(conn, job())
     async with watching(database, "7") as watched:
@@ -103,6 +107,7 @@ async def test_cancel_a_job(database: str, conn: psycopg.Connection[Any]) -> Non
     assert audited(conn) == [(WHO.name, "jobs.cancel", str(waiting), 1)]
 
 
+@pytest.mark.nightly
 async def test_redrive_a_group_of_dead_letters(database: str, conn: psycopg.Connection[Any]) -> None:
     worker = Worker(conn, "k", "other")
     enqueue(conn, *(job() for _ in range(3)), job("other"))
@@ -117,6 +122,7 @@ async def test_redrive_a_group_of_dead_letters(database: str, conn: psycopg.Conn
     assert audited(conn) == [(WHO.name, "jobs.retry", None, 3)]
 
 
+@pytest.mark.nightly
 async def test_jobs_redriven_meanwhile_are_not_redriven_again(database: str, conn: psycopg.Connection[Any]) -> None:
     worker = Worker(conn)
     (dead,) = enqueue(conn, job())
@@ -131,6 +137,7 @@ async def test_jobs_redriven_meanwhile_are_not_redriven_again(database: str, con
     assert audited(conn) == []
 
 
+@pytest.mark.nightly
 async def test_run_and_pause_a_runner(database: str, conn: psycopg.Connection[Any]) -> None:
     run_sync(conn, register_schedules([("sweep", Every(ms(3_600_000)), None)]))
     async with watching(database, "4") as watched:
@@ -145,6 +152,7 @@ async def test_run_and_pause_a_runner(database: str, conn: psycopg.Connection[An
     assert audited(conn) == [(WHO.name, "runner.pause", "sweep", None), (WHO.name, "runner.run", "sweep", None)]
 
 
+@pytest.mark.nightly
 async def test_only_what_can_be_done_is_offered(database: str, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job())
     offers = {"1": {"p"}, "2": set(), "3": set(), "4": {"r", "p"}, "5": {"p"}, "6": {"r"}, "7": {"r", "c"}}

@@ -81,6 +81,7 @@ async def test_each_has_its_figures(two: dict[str, str]) -> None:
         busy.gate.set()
 
 
+@pytest.mark.nightly
 async def test_one_is_opened_and_left(two: dict[str, str]) -> None:
     async with listing(two) as watched:
         await until(lambda: row(watched, "us").get("state") == "serving")
@@ -104,6 +105,7 @@ async def test_one_is_opened_and_left(two: dict[str, str]) -> None:
         assert watched.column("database") == ["eu", "us"]
 
 
+@pytest.mark.nightly
 async def test_rows_are_sorted_and_filtered(two: dict[str, str]) -> None:
     async with listing(two) as watched:
         await until(lambda: row(watched, "us").get("due") == "1" and row(watched, "eu").get("due") == "2")
@@ -120,6 +122,7 @@ async def test_rows_are_sorted_and_filtered(two: dict[str, str]) -> None:
         assert isinstance(watched.top.view, DatabasesScreen)
 
 
+@pytest.mark.nightly
 async def test_one_that_is_down_is_reported_beside_the_others(two: dict[str, str]) -> None:
     async with listing({**two, "asia": NOWHERE}) as watched:
         await until(lambda: row(watched, "eu").get("due") == "2" and row(watched, "us").get("state") == "serving")
@@ -138,6 +141,7 @@ async def test_one_that_is_down_is_reported_beside_the_others(two: dict[str, str
         await until(lambda: row(watched, "us").get("state") == "serving")
 
 
+@pytest.mark.nightly
 async def test_one_without_a_schema_says_so(server: Server, two: dict[str, str]) -> None:
     with clone(server, "template0") as empty:
         async with listing({**two, "new": empty}) as watched:
@@ -149,6 +153,7 @@ async def test_one_without_a_schema_says_so(server: Server, two: dict[str, str])
             )
 
 
+@pytest.mark.nightly
 async def test_one_that_freezes_keeps_its_figures_and_recovers(own_server: Server, two: dict[str, str]) -> None:
     frozen = own_server.url(create_template(own_server))
     with psycopg.connect(frozen, autocommit=True) as conn:
@@ -173,6 +178,7 @@ async def test_one_that_freezes_keeps_its_figures_and_recovers(own_server: Serve
         await until(lambda: "not answer" not in watched.text)
 
 
+@pytest.mark.nightly
 async def test_it_ends_while_one_is_frozen(own_server: Server, two: dict[str, str]) -> None:
     frozen = own_server.url(create_template(own_server))
     pids: list[int] = []
@@ -192,6 +198,7 @@ async def test_it_ends_while_one_is_frozen(own_server: Server, two: dict[str, st
             os.kill(pid, signal.SIGCONT)
 
 
+@pytest.mark.nightly
 async def test_the_list_fits_into_80_by_24_and_survives_less(two: dict[str, str]) -> None:
     async with listing({**two, "asia": NOWHERE}) as watched:
         await until(lambda: row(watched, "asia").get("state") == "not answering")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tools.postgres import Server
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "crash", [pytest.param(True, id="crash"), pytest.param(False, id="stop", marks=pytest.mark.prove)]
 )
@@ -71,6 +72,7 @@ async def test_an_unresponsive_database_is_reported(
         assert "the database does not answer" not in watched.text
 
 
+@pytest.mark.nightly
 async def test_one_connection_is_all_it_takes(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
     conn = connect()
     enqueue(conn, job())
@@ -85,6 +87,7 @@ async def test_one_connection_is_all_it_takes(database: str, connect: Callable[.
         assert ours == (1,)
 
 
+@pytest.mark.nightly
 async def test_a_question_that_takes_too_long_is_given_up(
     database: str, connect: Callable[..., psycopg.Connection[Any]]
 ) -> None:
@@ -98,6 +101,7 @@ async def test_a_question_that_takes_too_long_is_given_up(
         await until(lambda: watched.screen.reading.trouble is None)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "roles",
     [pytest.param(["holdfast_viewer"], marks=pytest.mark.prove), ["holdfast_viewer", "holdfast_worker"]],
@@ -129,6 +133,7 @@ async def test_a_viewer_sees_that_it_may_not_act(
         conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(user)))
 
 
+@pytest.mark.nightly
 async def test_a_user_without_rights_sees_the_reason(
     database: str, connect: Callable[..., psycopg.Connection[Any]]
 ) -> None:

@@ -28,6 +28,7 @@ def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[
     return conn
 
 
+@pytest.mark.nightly
 async def test_a_column_is_chosen_by_key_and_turned(database: str, conn: psycopg.Connection[Any]) -> None:
     async with watching(database) as watched:
         assert watched.column("due") == ["3", "2", "1"]
@@ -42,6 +43,7 @@ async def test_a_column_is_chosen_by_key_and_turned(database: str, conn: psycopg
         assert watched.column("queue") == ["gamma", "beta", "alpha"]
 
 
+@pytest.mark.nightly
 async def test_a_column_is_chosen_by_a_click(database: str, conn: psycopg.Connection[Any]) -> None:
     async with watching(database) as watched:
         await watched.pilot.click("#queues", offset=(2, 0))
@@ -60,6 +62,7 @@ async def test_the_cursor_stays_with_its_row(database: str, conn: psycopg.Connec
         assert watched.screen.grid.cursor_row == 0
 
 
+@pytest.mark.nightly
 async def test_words_filter_as_they_are_typed(database: str, conn: psycopg.Connection[Any]) -> None:
     async with watching(database) as watched:
         await watched.press("slash", *"A")
@@ -74,6 +77,7 @@ async def test_words_filter_as_they_are_typed(database: str, conn: psycopg.Conne
         assert len(watched.cells) == 3
 
 
+@pytest.mark.nightly
 async def test_one_column_is_filtered_by_its_name(database: str, conn: psycopg.Connection[Any]) -> None:
     async with watching(database) as watched:
         await watched.press("slash", *"due:3")
@@ -82,6 +86,7 @@ async def test_one_column_is_filtered_by_its_name(database: str, conn: psycopg.C
         assert "no column is named colour: there are queue, state, due" in watched.text
 
 
+@pytest.mark.nightly
 async def test_each_table_keeps_its_own_filter(database: str, conn: psycopg.Connection[Any]) -> None:
     async with watching(database) as watched:
         await watched.press("slash", *"beta", "enter", "2")
@@ -91,6 +96,7 @@ async def test_each_table_keeps_its_own_filter(database: str, conn: psycopg.Conn
         assert watched.column("queue") == ["beta"]
 
 
+@pytest.mark.nightly
 async def test_a_job_without_a_limit_of_attempts(database: str, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job("endless", max_attempts=None))
     async with watching(database, "7") as watched:
@@ -100,6 +106,7 @@ async def test_a_job_without_a_limit_of_attempts(database: str, conn: psycopg.Co
         await until(lambda: "attempt 0, no limit" in watched.text)
 
 
+@pytest.mark.nightly
 async def test_a_filter_of_jobs_is_answered_by_the_database(database: str, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job("needle", '{"customer": "Ada"}', queue="alpha"), *(job("hay") for _ in range(250)))
     async with watching(database, "7") as watched:
@@ -116,6 +123,7 @@ async def test_a_filter_of_jobs_is_answered_by_the_database(database: str, conn:
         await until(lambda: len(watched.cells) == 200 and watched.screen.reading.trouble is None)
 
 
+@pytest.mark.nightly
 async def test_a_column_is_measured_once_however_many_cells_change(
     database: str, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +150,7 @@ async def test_a_column_is_measured_once_however_many_cells_change(
             assert len(measured) <= len(grid.table.columns)
 
 
+@pytest.mark.nightly
 async def test_a_queue_leads_to_its_jobs(database: str, conn: psycopg.Connection[Any]) -> None:
     async with watching(database) as watched:
         await watched.press("enter")

@@ -48,12 +48,14 @@ async def test_queues(busy: Shop, database: str) -> None:
         await row(watched, "queue", "default", **{"due": "1", "failed/h": "2"})
 
 
+@pytest.mark.nightly
 async def test_kinds(busy: Shop, database: str) -> None:
     async with watching(database, "2") as watched:
         await row(watched, "kind", "orphan", queue="default", due="1", workers="none")
         await row(watched, "kind", "mail.send", **{"queue": "mail", "workers": "1", "done/h": "3"})
 
 
+@pytest.mark.nightly
 async def test_workers(busy: Shop, database: str) -> None:
     async with watching(database, "3", size=(120, 30)) as watched:
         found = await row(watched, "worker", "w1", state="live", done="4", failed="2")
@@ -63,6 +65,7 @@ async def test_workers(busy: Shop, database: str) -> None:
         assert "invoice.render" in watched.text
 
 
+@pytest.mark.nightly
 async def test_runners(busy: Shop, database: str) -> None:
     async with watching(database, "4") as watched:
         await row(watched, "runner", "sweep", schedule="every 3600s")
@@ -76,6 +79,7 @@ async def test_runners(busy: Shop, database: str) -> None:
         assert "3 swept" in watched.text
 
 
+@pytest.mark.nightly
 async def test_relays(busy: Shop, database: str) -> None:
     async with watching(database, "5") as watched:
         await row(watched, "subscription", "ledger", state="reading", behind="0", parked="0")
@@ -95,6 +99,7 @@ async def test_dead_letters(busy: Shop, database: str) -> None:
         assert "status:failed kind:invoice.render" in watched.text
 
 
+@pytest.mark.nightly
 async def test_jobs(busy: Shop, database: str) -> None:
     async with watching(database, "7") as watched:
         await until(lambda: watched.column("status").count("completed") == 4)
@@ -106,6 +111,7 @@ async def test_jobs(busy: Shop, database: str) -> None:
         await until(lambda: "ValueError: no template" in watched.text)
 
 
+@pytest.mark.nightly
 async def test_the_line_above_all(busy: Shop, database: str) -> None:
     async with watching(database) as watched:
         await until(lambda: "1 job of orphan is due" in watched.text)
@@ -119,6 +125,7 @@ async def test_the_line_above_all(busy: Shop, database: str) -> None:
         await until(lambda: "All is well." in watched.text)
 
 
+@pytest.mark.nightly
 async def test_everything_fits_into_80_by_24_and_survives_less(busy: Shop, database: str) -> None:
     async with watching(database) as watched:
         for number, sheet in enumerate(SHEETS, 1):
@@ -138,6 +145,7 @@ async def test_everything_fits_into_80_by_24_and_survives_less(busy: Shop, datab
         assert watched.screen.reading.trouble is None
 
 
+@pytest.mark.nightly
 async def test_the_keys_are_explained(database: str) -> None:
     async with watching(database) as watched:
         await watched.press("question_mark")

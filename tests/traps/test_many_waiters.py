@@ -55,6 +55,7 @@ def worker(connect: Connect) -> Worker:
     return Worker(connect())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("many", [10_000, pytest.param(100_000, marks=pytest.mark.prove)])
 def test_an_end_and_a_portion_cost_the_same_however_many_wait(worker: Worker, connect: Connect, many: int) -> None:
     conn, reader = worker.conn, connect()

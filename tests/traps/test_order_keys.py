@@ -349,6 +349,7 @@ def test_promotion_does_not_walk_over_the_dead_of_its_key(connect: Connect) -> N
         assert finish_cost() > 3 * alone
 
 
+@pytest.mark.nightly
 def test_other_work_does_not_walk_over_the_dead_of_a_key(connect: Connect) -> None:
     conn = connect()
     worker, floors = Worker(conn), Floors()

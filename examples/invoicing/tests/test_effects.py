@@ -6,6 +6,7 @@ import asyncio
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
 from obstore.store import S3Store
 
 from examples.invoicing.tests.site import issued
@@ -58,6 +59,7 @@ async def test_a_job_that_runs_twice_leaves_what_one_run_leaves(office: Office) 
     assert pdf.get_content().startswith(b"%PDF-")
 
 
+@pytest.mark.nightly
 async def test_a_worker_that_dies_between_sending_and_recording_sends_again_with_the_same_id(office: Office) -> None:
     """Delivery is at least once, since a mail server cannot be asked whether it has a mail."""
     site, to, worker = office.site, "killed@example.org", office.worker
@@ -79,6 +81,7 @@ async def test_a_worker_that_dies_between_sending_and_recording_sends_again_with
     assert site.rows(SENT, invoice["id"]) == [(1, 1)]
 
 
+@pytest.mark.nightly
 async def test_a_mail_whose_answer_is_lost_is_sent_again_with_the_same_id(office: Office) -> None:
     site, to = office.site, "unanswered@example.org"
     site.mailbox.unanswered.add(to)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from aiosmtpd.smtp import SMTP, Envelope, Session
 
+pytestmark = pytest.mark.nightly
+
 TO = "ada@example.org"
 HOST = "127.0.0.1"
 

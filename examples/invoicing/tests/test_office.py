@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from examples.invoicing.tests.site import Office, Site
 
+pytestmark = pytest.mark.nightly
+
 EVENTS = "/api/settings/events/api"
 OUTBOX = "/api/settings/events/outbox"
 MARKED = {"X-Holdfast-Csrf": "1"}

@@ -17,6 +17,8 @@ from tests.kit.statement import MODES, Document
 if TYPE_CHECKING:
     from examples.invoicing.tests.site import Office
 
+pytestmark = pytest.mark.nightly
+
 # For each request: who is signed in, and where the PDF is.
 EACH = 2
 # The statements that all who wait share come on top. They do not grow with their number.

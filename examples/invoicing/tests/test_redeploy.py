@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from examples.invoicing.tests.site import Site
 
+pytestmark = pytest.mark.nightly
+
 T = TypeVar("T")
 
 AT_ONCE = 6

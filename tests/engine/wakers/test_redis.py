@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tools.broker import Broker
 
 
+@pytest.mark.nightly
 class TestRedis(Waking):
     @pytest.fixture
     def broker(self) -> Iterator[Broker]:

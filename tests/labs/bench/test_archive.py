@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from labs.bench.archive import RowsExported
+
+pytestmark = pytest.mark.nightly
 
 
 def test_rows_of_exports_one_after_another_are_counted_once() -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
+pytestmark = pytest.mark.nightly
+
 SIZES = (100, 1_000, 10_000)
 JOBS = 600
 BATCH = 100

@@ -29,6 +29,7 @@ REPEATS = {1: 8, 50: 6, 500: 4}
 EVERYDAY = {"history", "in_flight"}
 
 
+@pytest.mark.nightly(daily=["history"])
 @pytest.mark.parametrize(
     "load",
     [
@@ -46,6 +47,7 @@ def test_a_claim_looks_at_little_more_than_on_a_small_table(
         assert cost.buffers_ratio <= BUFFERS, cost
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheduled", [0, 10_000], ids="{} for tomorrow".format)
 @pytest.mark.parametrize(("kinds", "queues"), [(100, 1), (10_000, 1), (1, 100), (1, 1_000), (100, 10), (1_000, 1_000)])
 def test_nothing_due_costs_the_same_however_much_is_served(

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
     from tools.postgres import Server
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize("taker", [worker_taker, bare_taker])
 def test_every_job_is_picked_up_once(

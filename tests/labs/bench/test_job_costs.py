@@ -23,6 +23,8 @@ from tools.postgres import Server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.nightly
+
 BATCH = 500
 JOBS = 5_000
 LONGEST_SECONDS = 60.0

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from labs.bench.counting import Count
     from labs.bench.estate import Estate
 
+pytestmark = pytest.mark.nightly
+
 SIZE = Size(history=100_000, pending=20_000, failed=20_000, runs_a_day=2_000)
 
 

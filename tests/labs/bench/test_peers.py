@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
+pytestmark = pytest.mark.nightly
+
 
 def result(drain: float, *, wal: float = 1_000, kept: float = 1, p50: float = 1) -> dict[str, Any]:
     """Return the raw figures of a peer beside a bare loop that drains 100 a second and picks up in 1 ms."""

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from holdfast._store.statement import Statement
 
+pytestmark = pytest.mark.nightly
+
 JOBS = 2_000
 _LOCKS = (
     "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from psycopg import IsolationLevel
 
 from holdfast._drivers import run_sync
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import psycopg
+
+pytestmark = pytest.mark.nightly
 
 FLAT = 2
 

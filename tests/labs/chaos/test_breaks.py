@@ -32,6 +32,7 @@ def _plays() -> list[object]:
     ]
 
 
+@pytest.mark.nightly(daily=["finish without token"])
 @pytest.mark.parametrize(
     "build",
     [pytest.param(build, id=build.name, marks=[] if build.quick else [pytest.mark.prove]) for build in BUILDS],
@@ -41,6 +42,7 @@ async def test_a_broken_build_is_caught(stage: Stage, build: Build) -> None:
     assert build.caught_by in {violation.check for violation in found}, found
 
 
+@pytest.mark.nightly(daily=["a run outlives its lease and completes"])
 @pytest.mark.parametrize("play", _plays())
 async def test_of_a_sound_build_the_oracle_says_nothing(stage: Stage, play: Play) -> None:
     assert await stage.play(play) == []

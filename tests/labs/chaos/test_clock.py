@@ -16,6 +16,8 @@ from tools import faketime
 if TYPE_CHECKING:
     from labs.chaos.fault import Fault
 
+pytestmark = pytest.mark.nightly
+
 
 DONE_BY = """
     SELECT count(*) FROM holdfast.job_history h JOIN holdfast.worker w ON w.id = h.worker_id WHERE w.name = %s

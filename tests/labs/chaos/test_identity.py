@@ -11,6 +11,8 @@ from tests.labs.chaos.stage import rows, stage, strike
 if TYPE_CHECKING:
     from labs.chaos.fault import Fault
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize(
     "fault", [*FAULTS[:-1], pytest.param(FAULTS[-1], marks=pytest.mark.prove)], ids=lambda fault: fault.name

@@ -39,6 +39,7 @@ MANY = (
 )
 
 
+@pytest.mark.nightly(daily=["two"])
 @pytest.mark.parametrize(
     ("jobs", "faults"),
     [(400, TWO), (1_500, FEW), pytest.param(4_000, MANY, marks=pytest.mark.prove)],

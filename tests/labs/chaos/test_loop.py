@@ -11,6 +11,8 @@ from tests.labs.chaos.stage import stage, strike
 if TYPE_CHECKING:
     from labs.chaos.fault import Fault
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize(
     "fault", [FAULTS[0], *(pytest.param(fault, marks=pytest.mark.prove) for fault in FAULTS[1:])], ids=lambda f: f.name

@@ -27,6 +27,7 @@ def _marked(checks: tuple[Check, ...]) -> list[object]:
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("check", _marked(HOLDS))
 def test_the_protocol_holds_in_every_state(check: Check) -> None:
     found = check.run()
@@ -34,14 +35,17 @@ def test_the_protocol_holds_in_every_state(check: Check) -> None:
     assert found.states > 10_000
 
 
+@pytest.mark.nightly(daily=["finish without token"])
 @pytest.mark.parametrize("check", _marked(MISTAKES))
 def test_a_mistake_breaks_what_it_should(check: Check) -> None:
     assert check.run().broken == check.breaks
 
 
+@pytest.mark.nightly
 def test_the_everyday_checks_are_known() -> None:
     assert {check.name for check in (*HOLDS, *MISTAKES)} >= EVERYDAY
 
 
+@pytest.mark.nightly
 def test_each_invariant_is_broken_by_some_mistake() -> None:
     assert {check.breaks for check in MISTAKES} == {*INVARIANTS, LIVENESS}

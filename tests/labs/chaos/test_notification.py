@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from labs.chaos.faults.notification import FAULTS
 from tests.labs.chaos.stage import rows, stage, strike
+
+pytestmark = pytest.mark.nightly
 
 
 async def test_a_forged_notification_changes_nothing() -> None:

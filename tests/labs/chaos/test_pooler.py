@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from labs.chaos.fault import Fault
     from tools.postgres import Server
 
+pytestmark = pytest.mark.nightly
+
 
 async def test_a_pooler_that_falls_is_started_again(server: Server) -> None:
     """A service manager would do so; PgBouncer 1.18 falls over some cancellations in a half-open network."""

@@ -3,9 +3,13 @@ from __future__ import annotations
 import asyncio
 import random
 
+import pytest
+
 from labs.chaos.ticks import PREFIX, Ticks
 from tests.kit.waiting import until
 from tests.labs.chaos.stage import rows, stage
+
+pytestmark = pytest.mark.nightly
 
 
 async def test_ticks_take_part_without_violations() -> None:

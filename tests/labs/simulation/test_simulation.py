@@ -38,6 +38,7 @@ def test_no_job_is_lost_and_the_load_is_borne() -> None:
     assert world.total("completed", 3, 6) == pytest.approx(SMALL.rate, rel=0.1)
 
 
+@pytest.mark.nightly
 def test_the_same_seed_gives_the_same_run() -> None:
     def run(seed: int) -> tuple[int, float]:
         world = World(with_settings(seed=seed))
@@ -48,6 +49,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     assert run(1) != run(2)
 
 
+@pytest.mark.nightly
 def test_the_jobs_of_a_lost_rack_are_done_after_their_leases() -> None:
     world = World(with_settings(settings=SHORT, rate=3_000.0))
     lost: list[int] = []
@@ -66,6 +68,7 @@ def test_the_jobs_of_a_lost_rack_are_done_after_their_leases() -> None:
     assert enqueued(world) == completed(world) + world.waiting + held(world)
 
 
+@pytest.mark.nightly
 def test_connections_come_back_after_an_outage() -> None:
     world = World(SMALL)
     world.run(3.0)
@@ -78,6 +81,7 @@ def test_connections_come_back_after_an_outage() -> None:
     assert enqueued(world) == completed(world) + world.waiting + held(world)
 
 
+@pytest.mark.nightly
 def test_workers_that_reconnect_together_beat_apart() -> None:
     def highest(*, beats_apart: bool) -> float:
         run = herd(0.1, beats_apart=beats_apart)
@@ -86,6 +90,7 @@ def test_workers_that_reconnect_together_beat_apart() -> None:
     assert highest(beats_apart=True) < highest(beats_apart=False) / 2
 
 
+@pytest.mark.nightly
 def test_every_database_has_as_many_workers_and_loses_few_with_a_rack() -> None:
     served = Counter(database for worker in range(1000) for database in placement(worker, 100, 2))
     assert set(served.values()) == {20}
@@ -93,6 +98,7 @@ def test_every_database_has_as_many_workers_and_loses_few_with_a_rack() -> None:
     assert max(in_rack.values()) <= 2
 
 
+@pytest.mark.nightly
 def test_cores_work_side_by_side() -> None:
     world = World(with_settings(rate=0.0))
     cores = Cores(world.env, 2)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
     from cloudevents.core.base import BaseCloudEvent
 
+pytestmark = pytest.mark.nightly
+
 QUEUE = "invoice.paid"
 
 

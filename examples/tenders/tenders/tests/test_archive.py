@@ -95,6 +95,7 @@ def differences(ledger: Ledger, restored: str, table: str) -> int:
     return int(ledger.value(f"SELECT count(*) FROM (({one} EXCEPT {other}) UNION ALL ({other} EXCEPT {one})) AS x"))
 
 
+@pytest.mark.nightly
 @doc.states("cleanup moves tenders older than 12 months to archive.licitaciones")
 @doc.states("cleanup moves deliveries that ended more than 90 days ago to archive.notification_deliveries")
 @doc.states("archive-export writes archived rows to Parquet in an S3-compatible store")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from tests.kit.commands import Running
 
+pytestmark = pytest.mark.nightly
+
 doc = Document(CYCLES)
 
 # One request in three fails, and of the pushes and receipts some.

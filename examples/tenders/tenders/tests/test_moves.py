@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 
 from tenders.tests.fleet import Ledger, LocalProcess, tick, worker
 from tenders.tests.phones import sign_on
@@ -14,6 +15,8 @@ from tenders.tests.releases import next_release
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.nightly
 
 PHONES = 40
 # A day's load: some requests fail, and receipts come late.

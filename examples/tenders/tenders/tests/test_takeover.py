@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tenders.local.server import LocalServer
     from tools.postgres import Server
 
+pytestmark = pytest.mark.nightly
+
 OURS = "    delivery_key          uuid NOT NULL DEFAULT gen_random_uuid(),  -- sent with every push of this delivery\n"
 FORMER_RUNS = "CREATE TABLE worker_runs (id bigint PRIMARY KEY, started_at timestamptz, worker_name text)"
 ROWS = """
