@@ -8,10 +8,6 @@ LEFT_OUT: dict[tuple[str, str], str] = {
         "docs/how-to/worker.md",
         "from fastapi import FastAPI",
     ): "a site is run by tests/contrib and the tutorial on FastAPI",
-    (
-        "docs/how-to/sql.md",
-        'await client.query("BEGIN")',
-    ): "another language; the SQL blocks of the page call the same function",
     ("docs/how-to/metrics.md", "instrument(app, meter_provider"): "tests/telemetry gives providers of its own",
     ("docs/how-to/worker.md", "@asynccontextmanager"): "a site is run by tests/contrib and the tutorial on FastAPI",
 }
@@ -27,6 +23,7 @@ RUN_ELSEWHERE = {
     "docs/how-to/move-from-oban.md": "tests/moving/test_guides.py",
     "docs/how-to/move-from-pgqueuer.md": "tests/moving/test_guides.py",
     "docs/how-to/move-from-procrastinate.md": "tests/moving/test_guides.py",
+    "docs/how-to/node-and-go.md": "tests/docs/test_other_languages.py",
     "docs/how-to/runners.md": "tests/engine/test_runner.py",
     "docs/how-to/sinks.md": "tests/relay/sinks/publishing.py",
     "docs/how-to/testing.md": "tests/testing/test_page.py",
