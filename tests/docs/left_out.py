@@ -24,6 +24,7 @@ RUN_ELSEWHERE = {
     "docs/how-to/move-from-pgqueuer.md": "tests/moving/test_guides.py",
     "docs/how-to/move-from-procrastinate.md": "tests/moving/test_guides.py",
     "docs/how-to/node-and-go.md": "tests/docs/test_other_languages.py",
+    "docs/how-to/recipes.md": "tests/docs/test_recipes.py",
     "docs/how-to/runners.md": "tests/engine/test_runner.py",
     "docs/how-to/sinks.md": "tests/relay/sinks/publishing.py",
     "docs/how-to/testing.md": "tests/testing/test_page.py",

@@ -30,7 +30,9 @@ async def fetch(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
     if not isinstance(conn, _ASYNC):
         raise _unsupported(conn, "an AsyncSession or AsyncConnection", _SYNC, USE_SYNC)
     with _only_postgresql(conn):
-        result = await conn.execute(bound(statement.sql), dict(statement.params))
+        # SQLModel deprecates `execute` of its sessions.
+        connection = conn if isinstance(conn, AsyncConnection) else await conn.connection()
+        result = await connection.execute(bound(statement.sql), dict(statement.params))
     return [tuple(row) for row in result.all()]
 
 
@@ -38,7 +40,8 @@ def fetch_sync(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
     if not isinstance(conn, _SYNC):
         raise _unsupported(conn, "a Session or Connection", _ASYNC, USE_ASYNC)
     with _only_postgresql(conn):
-        result = conn.execute(bound(statement.sql), dict(statement.params))
+        connection = conn if isinstance(conn, Connection) else conn.connection()
+        result = connection.execute(bound(statement.sql), dict(statement.params))
     return [tuple(row) for row in result.all()]
 
 
