@@ -73,6 +73,7 @@ def test_node(site: Path, database: str) -> None:
     assert _stored(database) == [(INVOICE, INVOICE)]
 
 
+@pytest.mark.nightly
 def test_go(site: Path, database: str) -> None:
     go = provide("go", "golang-go golang-github-lib-pq-dev", "install Go and lib/pq")
     variables = {

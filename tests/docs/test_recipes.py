@@ -41,6 +41,7 @@ def _run(*command: str | Path, **options: Any) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("program", "output"), RECIPES, ids=[program.title for program, _ in RECIPES])
 def test_a_recipe_does_what_it_shows(
     program: Block, output: Block, python: Path, database: str, tmp_path: Path

@@ -67,6 +67,18 @@ async def test_a_nested_transaction_takes_its_jobs_along(engine: AsyncEngine, da
     assert seen(database)[0] == [1]
 
 
+class DeprecatesExecute(AsyncSession):
+    """As SQLModel's session, which prefers a method of its own."""
+
+    execute: Any = None
+
+
+async def test_a_session_need_not_have_execute(engine: AsyncEngine, database: str) -> None:
+    async with DeprecatesExecute(engine) as session, session.begin():
+        await app.enqueue(session, send_receipt.new(1))
+    assert seen(database)[0] == [1]
+
+
 async def test_a_connection(engine: AsyncEngine, database: str) -> None:
     async with engine.connect() as conn:
         await conn.execute(sa.text(INSERT))
