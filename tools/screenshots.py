@@ -69,10 +69,10 @@ PAGES = {
 ARCHIVE = ("archive", "archived")
 FLEET = ("databases",)
 _ACTIONS: tuple[tuple[Role, str, str, dict[str, Any]], ...] = (
-    (Role.OPERATOR, "POST", "api/queues/sms/actions", {"action": "pause"}),
-    (Role.OPERATOR, "PUT", "api/queues/pdf", {"concurrency": 6, "lease_ms": None, "rate": None}),
-    (Role.DEVELOPER, "POST", "api/runners/reports.monthly/actions", {"action": "pause"}),
-    (Role.OPERATOR, "POST", "api/subscriptions/ledger/actions", {"action": "replay", "after": "380"}),
+    (Role.OPERATOR, "POST", "api/v1/queues/sms/actions", {"action": "pause"}),
+    (Role.OPERATOR, "PUT", "api/v1/queues/pdf", {"concurrency": 6, "lease_ms": None, "rate": None}),
+    (Role.DEVELOPER, "POST", "api/v1/runners/reports.monthly/actions", {"action": "pause"}),
+    (Role.OPERATOR, "POST", "api/v1/subscriptions/ledger/actions", {"action": "replay", "after": "380"}),
 )
 
 
@@ -225,10 +225,10 @@ async def _take_login(browser: Browser, live: Live, names: list[str]) -> None:
 async def _act(visit: Visit, live: Live) -> None:
     """Do a few things as people do, so that there is something to read in the audit."""
     (dead,) = live.conn.execute("SELECT max(id) FROM holdfast.job_failed").fetchone() or (0,)
-    retry = (Role.OPERATOR, "POST", "api/jobs/actions", {"action": "retry", "ids": [str(dead)], "preview": False})
+    retry = (Role.OPERATOR, "POST", "api/v1/jobs/actions", {"action": "retry", "ids": [str(dead)], "preview": False})
     some = {"kind": "mail.send", "status": "pending", "text": "newsletter2"}
     cancel = {"action": "cancel", "filter": some, "preview": False, "limit": 1_000}
-    for role, method, path, body in (retry, (Role.DEVELOPER, "POST", "api/jobs/actions", cancel), *_ACTIONS):
+    for role, method, path, body in (retry, (Role.DEVELOPER, "POST", "api/v1/jobs/actions", cancel), *_ACTIONS):
         answer = await visit.context.request.fetch(
             f"{live.site.url}{path}",
             method=method,

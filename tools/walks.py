@@ -196,7 +196,7 @@ async def follow_request(url: str) -> Walk:
     site = operations(Holdfast(url))
 
     async def step() -> None:
-        answer = await ask(site, Asked("GET", "/api/jobs", headers=bearer(token.text)))
+        answer = await ask(site, Asked("GET", "/api/v1/jobs", headers=bearer(token.text)))
         assert answer.status == 200, answer
 
     try:

@@ -47,12 +47,12 @@ export class Client {
     return this.send<T>("POST", path, { body, signal });
   }
 
-  put<T>(path: string, body: unknown): Promise<T> {
-    return this.send<T>("PUT", path, { body });
+  put<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+    return this.send<T>("PUT", path, { body, signal });
   }
 
-  delete<T>(path: string): Promise<T> {
-    return this.send<T>("DELETE", path, {});
+  delete<T>(path: string, signal?: AbortSignal): Promise<T> {
+    return this.send<T>("DELETE", path, { signal });
   }
 
   address(path: string, query: Query = {}): string {
@@ -95,11 +95,6 @@ export class Client {
   }
 }
 
-/** A path from its parts, each of them encoded. */
-export function path(...parts: string[]): string {
-  return ["api", ...parts.map(encodeURIComponent)].join("/");
-}
-
 /** Whether an error only says that nobody waits for the answer any more. */
 export function isAbort(error: unknown): boolean {
   return error instanceof DOMException && error.name === "AbortError";
@@ -118,17 +113,17 @@ async function parsed<T>(answer: Response): Promise<T> {
   }
 }
 
+/** The error of a problem document; null where it is none. */
+export function problem(status: number, said: unknown, retryAfter: number | null = null): ApiError | null {
+  if (typeof said !== "object" || said === null || !("type" in said && "detail" in said)) return null;
+  const code = String(said.type).replace(/^.*:/, "");
+  return new ApiError(status, code, String(said.detail), retryAfter);
+}
+
 async function refusal(answer: Response): Promise<ApiError> {
   const after = Number(answer.headers.get("retry-after") ?? Number.NaN);
   const retryAfter = Number.isFinite(after) && after >= 0 ? after : null;
-  const said: unknown = await answer.json().catch(() => null);
-  if (typeof said === "object" && said !== null && "error" in said && "message" in said) {
-    return new ApiError(answer.status, String(said.error), String(said.message), retryAfter);
-  }
-  return new ApiError(
-    answer.status,
-    `http_${answer.status}`,
-    `The server answered ${answer.status}.`,
-    retryAfter,
-  );
+  const found = problem(answer.status, await answer.json().catch(() => null), retryAfter);
+  const text = `The server answered ${answer.status}.`;
+  return found ?? new ApiError(answer.status, `http_${answer.status}`, text, retryAfter);
 }

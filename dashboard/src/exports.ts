@@ -1,5 +1,5 @@
+import type { ExportLine } from "./openapi";
 import type { Tone } from "./story";
-import type { ExportLine } from "./types";
 
 /** What the rows of a source are, for people. */
 export const SOURCES: Record<string, string> = {

@@ -1,4 +1,4 @@
-import type { JobFilter, Status } from "./types";
+import type { JobFilter, Status } from "./openapi";
 
 export const STATUSES: readonly Status[] = [
   "blocked",

@@ -1,4 +1,4 @@
-import type { ChainEdge, ChainNode } from "./types";
+import type { ChainEdge, ChainNode } from "./openapi";
 
 export const NODE_WIDTH = 216;
 export const NODE_HEIGHT = 60;

@@ -1,6 +1,6 @@
 import { type Signal, signal } from "@preact/signals";
-import { ApiError, asApiError } from "./client";
-import type { Overview, Refusal } from "./types";
+import { ApiError, asApiError, problem } from "./client";
+import type { Overview, Refusal } from "./openapi";
 
 export type Beat = "connecting" | "live" | "reconnecting" | "paused";
 
@@ -88,8 +88,8 @@ export class LiveOverview {
       this.listen();
     };
     stream.addEventListener("trouble", (event) => {
-      const { error = "trouble", message = "The overview cannot be read." } = read<Refusal>(event.data) ?? {};
-      this.error.value = new ApiError(0, error, message);
+      this.error.value =
+        problem(0, read<Refusal>(event.data)) ?? new ApiError(0, "trouble", "The overview cannot be read.");
       this.listen();
     });
     stream.onerror = () => {

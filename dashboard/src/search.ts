@@ -1,6 +1,6 @@
 import { type Signal, signal } from "@preact/signals";
 import { type ApiError, asApiError } from "./client";
-import type { Looked } from "./types";
+import type { Looked } from "./openapi";
 
 export interface Page<T> {
   lines: T[];

@@ -1,4 +1,4 @@
-import type { Minute, Overview } from "./types";
+import type { Minute, Overview } from "./openapi";
 
 /** Columns as uPlot takes them: times in seconds first, then each series; null where nothing is known. */
 export type Columns = [number[], ...(number | null)[][]];

@@ -1,8 +1,8 @@
 import { computed, signal } from "@preact/signals";
 import { api, onUnauthorized } from "./api";
 import { type ApiError, asApiError } from "./client";
+import type { Me, Role } from "./openapi";
 import { say } from "./parts/toast";
-import type { Me, Role } from "./types";
 
 export type Session =
   | { state: "asking" }
@@ -28,7 +28,7 @@ export const mayNot = computed(() => refusal(me.value?.role));
 export async function ask(): Promise<void> {
   session.value = { state: "asking" };
   try {
-    session.value = { state: "in", me: await api.me() };
+    session.value = { state: "in", me: await api.getMe() };
   } catch (raised) {
     const error = asApiError(raised);
     session.value = error.status === 401 ? { state: "out", note: null } : { state: "failed", error };
@@ -36,14 +36,14 @@ export async function ask(): Promise<void> {
 }
 
 export async function login(token: string): Promise<void> {
-  await api.login(token);
+  await api.signIn({ token });
   await ask();
   if (session.value.state === "out") session.value = { state: "out", note: NOT_KEPT };
 }
 
 export async function logout(): Promise<void> {
   try {
-    await api.logout();
+    await api.signOut();
   } catch (raised) {
     const error = asApiError(raised);
     if (error.status !== 401) {

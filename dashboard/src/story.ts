@@ -1,4 +1,4 @@
-import type { AttemptLine, JobStory, JobWait, StepLine } from "./types";
+import type { AttemptLine, JobStory, JobWait, StepLine } from "./openapi";
 
 export type Tone = "ok" | "bad" | "warn" | "busy" | "held" | "idle";
 

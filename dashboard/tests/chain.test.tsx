@@ -13,14 +13,14 @@ afterEach(() => {
 
 describe("the page of a chain that has left the database", () => {
   it("offers to fetch its first job from the archive", async () => {
-    vi.spyOn(api, "chain").mockRejectedValue(new ApiError(404, "archived", "It is in the archive."));
+    vi.spyOn(api, "getChain").mockRejectedValue(new ApiError(404, "archived", "It is in the archive."));
     const file = {
       source: "job_history",
       starts_on: "2026-03-14",
       object: "x/job_history/day=2026-03-14/1.parquet",
     };
     const fetched = vi
-      .spyOn(api, "archivedJob")
+      .spyOn(api, "getArchivedJob")
       .mockResolvedValue({ job: job({ id: "7", status: "completed" }), files: [file], complete: true });
     render(<ChainPage id="7" />, document.body);
     await vi.waitFor(() => expect(document.body.textContent).toContain("This chain has left the database"));

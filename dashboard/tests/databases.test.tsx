@@ -36,9 +36,9 @@ describe("an address", () => {
   });
 
   it("that is asked names the database of the page", () => {
-    expect(new URL(api.live()).pathname).toBe("/api/overview/live");
+    expect(new URL(api.watchOverview()).pathname).toBe("/api/v1/overview/live");
     route.value = parse("#/@eu/queues");
-    expect(new URL(api.live()).pathname).toBe("/databases/eu/api/overview/live");
+    expect(new URL(api.watchOverview()).pathname).toBe("/api/v1/databases/eu/overview/live");
   });
 });
 

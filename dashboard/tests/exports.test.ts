@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { before, period, step } from "../src/exports";
-import type { ExportLine } from "../src/types";
+import type { ExportLine } from "../src/openapi";
 
 const LINE: ExportLine = {
   source: "job_history",

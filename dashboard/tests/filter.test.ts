@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 import { fromQuery, isEmpty, toQuery } from "../src/filter";
+import type { JobFilter } from "../src/openapi";
 import { parse, to } from "../src/route";
-import type { JobFilter } from "../src/types";
 
 const FULL: JobFilter = {
   status: "failed",

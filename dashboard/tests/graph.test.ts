@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { type Drawing, draw, NODE_HEIGHT, NODE_WIDTH, neighbour } from "../src/graph";
-import type { ChainEdge, ChainNode } from "../src/types";
+import type { ChainEdge, ChainNode } from "../src/openapi";
 
 const node = (id: string): ChainNode => ({
   id,

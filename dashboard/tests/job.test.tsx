@@ -27,7 +27,7 @@ describe("a job's page", () => {
         redacted: true,
         redacted_parts: [part],
       });
-      vi.spyOn(api, "job").mockResolvedValue(story);
+      vi.spyOn(api, "getJob").mockResolvedValue(story);
       render(<JobPage id="7" />, document.body);
       await vi.waitFor(() => expect(document.body.textContent).toContain("partly redacted"));
       expect(marked().map((title) => title?.toLowerCase())).toEqual([part]);

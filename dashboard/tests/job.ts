@@ -1,4 +1,4 @@
-import type { JobStory } from "../src/types";
+import type { JobStory } from "../src/openapi";
 
 /** A job that waits, but for what is changed. */
 export const job = (change: Partial<JobStory>): JobStory => ({

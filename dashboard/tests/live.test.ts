@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { ApiError } from "../src/client";
 import { LiveOverview, type Stream } from "../src/live";
-import type { Overview } from "../src/types";
+import type { Overview } from "../src/openapi";
 
 const overview = (at: string) => ({ at }) as Overview;
 
@@ -129,7 +129,7 @@ describe("the live overview", () => {
     const { live, streams } = made(overview("1"));
     await live.start();
     streams[0]?.tell("2");
-    streams[0]?.complain('{"error": "too_slow", "message": "Too slow."}');
+    streams[0]?.complain('{"type": "urn:holdfast:problem:too_slow", "detail": "Too slow."}');
     expect(live.error.value).toMatchObject({ code: "too_slow", message: "Too slow." });
     expect(live.overview.value?.at).toBe("2");
     streams[0]?.tell("3");

@@ -3,6 +3,7 @@ import { type ComponentChildren, render } from "preact";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { ApiError } from "../src/client";
 import { now } from "../src/clock";
+import type { Overview, Role } from "../src/openapi";
 import { ActButton, Button } from "../src/parts/button";
 import { Json } from "../src/parts/json";
 import { LookedLine } from "../src/parts/looked";
@@ -10,7 +11,6 @@ import { Failure } from "../src/parts/state";
 import { Verdict } from "../src/parts/verdict";
 import type { Found } from "../src/search";
 import { session } from "../src/session";
-import type { Overview, Role } from "../src/types";
 
 function shown(what: ComponentChildren): HTMLElement {
   render(what, document.body);

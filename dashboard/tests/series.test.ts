@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
+import type { Minute, Overview } from "../src/openapi";
 import { backlog, counts, decades, extended, percentiles, type Sample, sparkline } from "../src/series";
-import type { Minute, Overview } from "../src/types";
 
 const minute = (at: string, change: Partial<Minute> = {}): Minute => ({
   minute: at,

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
+import type { AttemptLine, JobStory, StepLine } from "../src/openapi";
 import { told, traceId } from "../src/story";
-import type { AttemptLine, JobStory, StepLine } from "../src/types";
 import { job } from "./job";
 
 const attempt = (number: number, outcome: AttemptLine["outcome"]): AttemptLine => ({

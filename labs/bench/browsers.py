@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 EVERY = 10.0
 PAGES = (
-    ("/api/jobs",),
-    ("/api/queues", "/api/kinds"),
-    ("/api/workers",),
-    ("/api/runners",),
-    ("/api/subscriptions",),
-    ("/api/dead-letters",),
+    ("/api/v1/jobs",),
+    ("/api/v1/queues", "/api/v1/kinds"),
+    ("/api/v1/workers",),
+    ("/api/v1/runners",),
+    ("/api/v1/subscriptions",),
+    ("/api/v1/dead-letters",),
 )
 OPEN_SECONDS = 60.0
 
@@ -69,7 +69,7 @@ class Browsers:
 
     async def _listen(self, number: int) -> None:
         while True:
-            async with self._client.stream("GET", "/api/overview/live", timeout=OPEN_SECONDS) as stream:
+            async with self._client.stream("GET", "/api/v1/overview/live", timeout=OPEN_SECONDS) as stream:
                 self.refused += stream.status_code != httpx.codes.OK
                 async for line in stream.aiter_lines():
                     if line.startswith("data:"):

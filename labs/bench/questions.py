@@ -52,13 +52,13 @@ class Ask:
 
     @property
     def streams(self) -> bool:
-        return self.route == "/api/overview/live"
+        return self.route == "/api/v1/overview/live"
 
     @property
     def searches(self) -> bool:
         """Whether it looks for jobs by what they are, and so at many of them."""
         filtered = isinstance(self.body, dict) and ("filter" in self.body or self.body.get("action") == "drain")
-        return self.route in {"/api/jobs", "/api/chains", "/api/dead-letters"} or filtered
+        return self.route in {"/api/v1/jobs", "/api/v1/chains", "/api/v1/dead-letters"} or filtered
 
     def __str__(self) -> str:
         return f"{self.method} {self.route}" + (f": {self.what}" if self.what else "")
@@ -79,14 +79,14 @@ def _pages() -> Iterable[Ask]:
 
 def _looks(estate: Estate) -> Iterable[Ask]:
     get = "GET"
-    yield from (Ask(get, path) for path in ("/live", "/metrics", "/api/openapi.json", "/api/me"))
+    yield from (Ask(get, path) for path in ("/live", "/metrics", "/api/v1/openapi.json", "/api/v1/me"))
     yield Ask(get, "/ready")
-    yield Ask("POST", "/api/session", body={"token": estate.token})
-    yield Ask("DELETE", "/api/session")
-    yield Ask(get, "/api/databases")
-    yield Ask(get, "/api/overview", "the last hour")
-    yield Ask(get, "/api/overview", "five minutes", query={"minutes": 5})
-    yield Ask(get, "/api/overview/live", "until the first overview")
+    yield Ask("POST", "/api/v1/session", body={"token": estate.token})
+    yield Ask("DELETE", "/api/v1/session")
+    yield Ask(get, "/api/v1/databases")
+    yield Ask(get, "/api/v1/overview", "the last hour")
+    yield Ask(get, "/api/v1/overview", "five minutes", query={"minutes": 5})
+    yield Ask(get, "/api/v1/overview/live", "until the first overview")
     for what, job in {
         "completed": estate.completed,
         "completed two weeks ago": estate.old,
@@ -96,30 +96,30 @@ def _looks(estate: Estate) -> Iterable[Ask]:
         "processing": estate.processing,
         "blocked": estate.blocked,
     }.items():
-        yield Ask(get, "/api/jobs/{id}", what, job)
-    yield Ask(get, "/api/jobs/{id}", "none", estate.missing, status=404)
+        yield Ask(get, "/api/v1/jobs/{id}", what, job)
+    yield Ask(get, "/api/v1/jobs/{id}", "none", estate.missing, status=404)
     for what, chain in {
         "of two jobs": estate.chain,
         "of 19,000 jobs": estate.long_chain,
         "for which many wait": estate.blocking,
         "of one that waits": estate.blocked,
     }.items():
-        yield Ask(get, "/api/chains/{id}", what, chain)
-    yield Ask(get, "/api/chains/{id}", "none", estate.missing, status=404)
-    yield Ask(get, "/api/runners")
-    yield Ask(get, "/api/runners/{name}/runs", "of the outbox", "outbox", {"limit": 200})
-    yield Ask(get, "/api/runners/{name}/runs", "of a seldom one", "estate.export")
-    yield Ask(get, "/api/runners/{name}/runs", "of none", "nobody")
-    yield Ask(get, "/api/runs", query={"limit": 200})
-    yield Ask(get, "/api/archive")
-    yield Ask(get, "/api/archive/exports", query={"limit": 200})
-    yield Ask(get, "/api/archive/jobs/{id}", "that is in no file", estate.missing, status=404)
-    yield from (Ask(get, path) for path in ("/api/workers", "/api/queues", "/api/kinds", "/api/subscriptions"))
-    yield Ask(get, "/api/subscriptions/{name}/parked", "the first", PARKED, {"limit": 200})
-    yield Ask(get, "/api/subscriptions/{name}/parked", "a page further on", PARKED, {"limit": 200, "before": 4_000})
-    yield Ask(get, "/api/subscriptions/{name}/parked", "of none", "nobody", status=404)
-    yield Ask(get, "/api/audit", query={"limit": 200})
-    yield Ask(get, "/api/audit", "a page further on", query={"limit": 200, "before": 20_000})
+        yield Ask(get, "/api/v1/chains/{id}", what, chain)
+    yield Ask(get, "/api/v1/chains/{id}", "none", estate.missing, status=404)
+    yield Ask(get, "/api/v1/runners")
+    yield Ask(get, "/api/v1/runners/{name}/runs", "of the outbox", "outbox", {"limit": 200})
+    yield Ask(get, "/api/v1/runners/{name}/runs", "of a seldom one", "estate.export")
+    yield Ask(get, "/api/v1/runners/{name}/runs", "of none", "nobody")
+    yield Ask(get, "/api/v1/runs", query={"limit": 200})
+    yield Ask(get, "/api/v1/archive")
+    yield Ask(get, "/api/v1/archive/exports", query={"limit": 200})
+    yield Ask(get, "/api/v1/archive/jobs/{id}", "that is in no file", estate.missing, status=404)
+    yield from (Ask(get, f"/api/v1/{what}") for what in ("workers", "queues", "kinds", "subscriptions"))
+    yield Ask(get, "/api/v1/subscriptions/{name}/parked", "the first", PARKED, {"limit": 200})
+    yield Ask(get, "/api/v1/subscriptions/{name}/parked", "a page further on", PARKED, {"limit": 200, "before": 4_000})
+    yield Ask(get, "/api/v1/subscriptions/{name}/parked", "of none", "nobody", status=404)
+    yield Ask(get, "/api/v1/audit", query={"limit": 200})
+    yield Ask(get, "/api/v1/audit", "a page further on", query={"limit": 200, "before": 20_000})
     yield Ask(get, "/outbox/stats")
 
 
@@ -152,7 +152,7 @@ def _searches(estate: Estate) -> Iterable[Ask]:
         "a text that is nowhere, further on": {"text": NO_MATCH, "before": estate.deep},
         "a text that is nowhere, on a day long ago": long_ago | {"text": NO_MATCH},
     }
-    yield from (Ask("GET", "/api/jobs", what, query=query) for what, query in jobs.items())
+    yield from (Ask("GET", "/api/v1/jobs", what, query=query) for what, query in jobs.items())
     chains: dict[str, Mapping[str, object]] = {
         "newest": {},
         "newest 200": {"limit": 200},
@@ -161,14 +161,14 @@ def _searches(estate: Estate) -> Iterable[Ask]:
         "blocked": {"status": "blocked"},
         "a page further on": {"before": estate.deep},
     }
-    yield from (Ask("GET", "/api/chains", what, query=query) for what, query in chains.items())
+    yield from (Ask("GET", "/api/v1/chains", what, query=query) for what, query in chains.items())
     dead: dict[str, Mapping[str, object]] = {
         "all": {},
         "a kind": {"kind": "estate.kind7"},
         "a kind that is not": {"kind": "nobody"},
         "a day long ago": long_ago,
     }
-    yield from (Ask("GET", "/api/dead-letters", what, query=query) for what, query in dead.items())
+    yield from (Ask("GET", "/api/v1/dead-letters", what, query=query) for what, query in dead.items())
 
 
 def _actions(estate: Estate, turn: int) -> Iterable[Ask]:
@@ -180,7 +180,7 @@ def _actions(estate: Estate, turn: int) -> Iterable[Ask]:
         "delete": {"kind": kinds[1], "status": "pending"},
         "reschedule": {"kind": kinds[2]},
     }
-    path = "/api/jobs/actions"
+    path = "/api/v1/jobs/actions"
     for action, which in filters.items():
         body: dict[str, object] = {"action": action, "filter": which}
         if action == "reschedule":
@@ -192,16 +192,16 @@ def _actions(estate: Estate, turn: int) -> Iterable[Ask]:
     nowhere = {"action": "cancel", "filter": {"text": NO_MATCH}}
     yield Ask("POST", path, "cancel by a text that is nowhere, previewed", body=nowhere)
     yield Ask("POST", path, "retry one", body={"action": "retry", "ids": [str(estate.old_dead)], "preview": False})
-    queue = "/api/queues/{queue}/actions"
+    queue = "/api/v1/queues/{queue}/actions"
     yield Ask("POST", queue, "drain, previewed", "queue5", body={"action": "drain"})
     drain = {"action": "drain", "preview": False, "limit": 100}
     yield Ask("POST", queue, "drain, 100 jobs", "queue5", body=drain, jobs=100)
     yield Ask("POST", queue, "pause", "queue6", body={"action": "pause"})
     control = {"concurrency": 7, "lease_ms": None, "rate": None}
-    yield Ask("PUT", "/api/queues/{queue}", at="queue6", body=control)
-    yield Ask("PUT", "/api/archive/retention", body={"family": "job_history", "days": 14})
-    yield Ask("POST", "/api/runners/{name}/actions", at="estate.runner1", body={"action": "run"})
-    subscription = "/api/subscriptions/{name}/actions"
+    yield Ask("PUT", "/api/v1/queues/{queue}", at="queue6", body=control)
+    yield Ask("PUT", "/api/v1/archive/retention", body={"family": "job_history", "days": 14})
+    yield Ask("POST", "/api/v1/runners/{name}/actions", at="estate.runner1", body={"action": "run"})
+    subscription = "/api/v1/subscriptions/{name}/actions"
     yield Ask("POST", subscription, "pause", BEHIND, body={"action": "pause"})
     since = (estate.now - timedelta(days=3)).isoformat()
     yield Ask("POST", subscription, "replay", BEHIND, body={"action": "replay", "since": since})

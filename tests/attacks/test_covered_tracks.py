@@ -50,7 +50,7 @@ async def test_the_line_names_the_credential_the_address_and_every_job(
     made = ledger.rows("SELECT holdfast.enqueue('mail.send', '{\"to\": \"a\"}') FROM generate_series(1, 250)")
     ids = [row[0] for row in made]
     action = {"action": "delete", "ids": [str(id_) for id_ in ids], "preview": False}
-    asked = Asked("POST", "/api/jobs/actions", json=action, headers=bearer(token), client="192.0.2.99")
+    asked = Asked("POST", "/api/v1/jobs/actions", json=action, headers=bearer(token), client="192.0.2.99")
     assert (await ask(sites(), asked)).json["done"] == 250
     lines = ledger.rows("SELECT who, credential, address, ids FROM holdfast.audit")
     assert {line[:3] for line in lines} == {("ann", f"token:{key_of(token)}", "192.0.2.99")}
@@ -96,7 +96,7 @@ async def test_a_subject_of_a_jwt_cannot_take_a_local_name(
     issuer = Issuer()
     site = sites(jwt=JwtAccess(issuer=ISSUER, audience=AUDIENCE, keys=issuer.keys))
     headers = bearer(issuer.token(role="operator", sub="ann"))
-    asked = Asked("POST", "/api/queues/mail/actions", json={"action": "pause"}, headers=headers)
+    asked = Asked("POST", "/api/v1/queues/mail/actions", json={"action": "pause"}, headers=headers)
     assert (await ask(site, asked)).status == 200
     assert ledger.rows("SELECT who, credential FROM holdfast.audit") == [("jwt:ann", f"jwt:{ISSUER}")]
 
@@ -109,11 +109,11 @@ async def test_a_copied_cookie_is_of_no_use_after_signing_out(
     options = {"jwt": JwtAccess(issuer=ISSUER, audience=AUDIENCE, keys=issuer.keys)}
     here, elsewhere = sites(**options), sites(**options)
     text = make_token(database, Role.VIEWER) if by == "token" else issuer.token(role="viewer", sub="bob")
-    signed = await ask(here, Asked("POST", "/api/session", json={"token": text}))
+    signed = await ask(here, Asked("POST", "/api/v1/session", json={"token": text}))
     cookie = ("cookie", signed.headers["set-cookie"].partition(";")[0])
     assert cookie[1].startswith(COOKIE)
-    me = Asked("GET", "/api/me", headers=(cookie,))
+    me = Asked("GET", "/api/v1/me", headers=(cookie,))
     assert (await ask(here, me)).status == 200
-    assert (await ask(here, Asked("DELETE", "/api/session", headers=(cookie, CSRF)))).status == 200
+    assert (await ask(here, Asked("DELETE", "/api/v1/session", headers=(cookie, CSRF)))).status == 200
     assert (await ask(here, me)).status == 401
     assert (await ask(elsewhere, me)).status == 401

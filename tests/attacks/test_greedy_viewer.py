@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from holdfast._ops.live import OWN_LISTENERS
+from holdfast._ops.responses.job import PROBLEM
 from holdfast.ops import Role, operations
 from tests.kit.access import make_token
 from tests.ops.serving import Served
@@ -55,15 +56,15 @@ async def test_parallel_searches_of_a_viewer_hold_up_neither_operators_nor_probe
 
         async def search() -> None:
             while not stop.is_set():
-                codes[(await viewer.get("/api/jobs", params={"text": "zzz"})).status_code] += 1
+                codes[(await viewer.get("/api/v1/jobs", params={"text": "zzz"})).status_code] += 1
                 if codes[200]:
                     answered.set()
 
         searching = [asyncio.create_task(search()) for _ in range(24)]
         await asyncio.wait_for(answered.wait(), PATIENCE)
         began = time.monotonic()
-        answers = [await operator.get(path) for path in ("/api/overview", "/api/queues", "/ready", "/live")]
-        acted = await operator.post("/api/queues/mail/actions", json={"action": "pause"})
+        answers = [await operator.get(path) for path in ("/api/v1/overview", "/api/v1/queues", "/ready", "/live")]
+        acted = await operator.post("/api/v1/queues/mail/actions", json={"action": "pause"})
         seconds = time.monotonic() - began
         stop.set()
         await asyncio.gather(*searching)
@@ -80,11 +81,11 @@ async def test_a_viewer_cannot_take_all_live_streams(database: str, served: Serv
         AsyncExitStack() as streams,
     ):
         for _ in range(OWN_LISTENERS):
-            opened = await streams.enter_async_context(viewer.stream("GET", "/api/overview/live"))
+            opened = await streams.enter_async_context(viewer.stream("GET", "/api/v1/overview/live"))
             assert opened.status_code == 200
-        refused = await viewer.get("/api/overview/live")
-        assert (refused.status_code, refused.json()["error"]) == (429, "too_many_of_yours")
-        assert (await streams.enter_async_context(operator.stream("GET", "/api/overview/live"))).status_code == 200
+        refused = await viewer.get("/api/v1/overview/live")
+        assert (refused.status_code, refused.json()["type"]) == (429, f"{PROBLEM}too_many_of_yours")
+        assert (await streams.enter_async_context(operator.stream("GET", "/api/v1/overview/live"))).status_code == 200
 
 
 @pytest.mark.nightly
@@ -98,7 +99,7 @@ async def test_a_hidden_value_cannot_be_read_letter_by_letter(database: str, ser
     async with client(served, make_token(database, Role.VIEWER)) as viewer:
 
         async def answer(text: str, limit: int = 1) -> Any:
-            found = await viewer.get("/api/jobs", params={"text": text, "limit": limit, "kind": "crm.push"})
+            found = await viewer.get("/api/v1/jobs", params={"text": text, "limit": limit, "kind": "crm.push"})
             assert found.status_code == 200
             return found.json()
 

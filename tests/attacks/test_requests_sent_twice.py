@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tests.kit.ledger import Ledger
 
-JOBS = "/api/jobs/actions"
+JOBS = "/api/v1/jobs/actions"
 
 
 @pytest.fixture
@@ -57,14 +57,14 @@ async def test_every_writing_call_is_done_once(site: Starlette, database: str, s
     ledger.do(f"INSERT INTO holdfast.order_stop VALUES ('account 7', {shop.dead}, now())")
     calls = [
         ("POST", JOBS, {"action": "retry", "ids": [str(shop.dead)], "preview": False, "again": True}),
-        ("POST", "/api/order-keys/actions", {"action": "resume", "key": "account 7"}),
-        ("POST", "/api/runners/carts.sweep/actions", {"action": "run"}),
-        ("POST", "/api/queues/mail/actions", {"action": "pause"}),
-        ("PUT", "/api/queues/mail", {"concurrency": 3, "lease_ms": 5000, "rate": None}),
-        ("PUT", "/api/limits/carts.sweep", {"concurrency": 3, "rate": None}),
-        ("DELETE", "/api/limits/carts.sweep", None),
-        ("PUT", "/api/archive/retention", {"family": "job_history", "days": 30}),
-        ("POST", "/api/subscriptions/ledger/actions", {"action": "pause"}),
+        ("POST", "/api/v1/order-keys/actions", {"action": "resume", "key": "account 7"}),
+        ("POST", "/api/v1/runners/carts.sweep/actions", {"action": "run"}),
+        ("POST", "/api/v1/queues/mail/actions", {"action": "pause"}),
+        ("PUT", "/api/v1/queues/mail", {"concurrency": 3, "lease_ms": 5000, "rate": None}),
+        ("PUT", "/api/v1/limits/carts.sweep", {"concurrency": 3, "rate": None}),
+        ("DELETE", "/api/v1/limits/carts.sweep", None),
+        ("PUT", "/api/v1/archive/retention", {"family": "job_history", "days": 30}),
+        ("POST", "/api/v1/subscriptions/ledger/actions", {"action": "pause"}),
         ("POST", "/outbox/run-once", None),
     ]
     paths = {
@@ -83,19 +83,19 @@ async def test_every_writing_call_is_done_once(site: Starlette, database: str, s
 
 async def test_a_key_is_for_one_request_of_one_caller(site: Starlette, database: str, ledger: Ledger) -> None:
     ann, bob = make_token(database, Role.OPERATOR, "ann"), make_token(database, Role.OPERATOR, "bob")
-    path = "/api/queues/mail/actions"
+    path = "/api/v1/queues/mail/actions"
     assert reply(await ask(site, keyed("POST", path, {"action": "pause"}, ann))) == (200, False)
     other = await ask(site, keyed("POST", path, {"action": "resume"}, ann))
-    assert (other.status, other.refusal.error) == (422, "key_reused")
+    assert (other.status, other.refusal.code) == (422, "key_reused")
     assert reply(await ask(site, keyed("POST", path, {"action": "resume"}, bob))) == (200, False)
     for wrong in ("", "a b", "x" * 201, "\x7f"):
         answered = await ask(site, keyed("POST", path, {"action": "pause"}, ann, wrong))
-        assert (answered.status, answered.refusal.error) == (422, "invalid")
+        assert (answered.status, answered.refusal.code) == (422, "invalid")
 
 
 async def test_a_key_is_forgotten_after_a_day(site: Starlette, database: str, ledger: Ledger) -> None:
     """So the table stays small however many keys are sent."""
-    asked = keyed("POST", "/api/queues/mail/actions", {"action": "pause"}, make_token(database, Role.OPERATOR))
+    asked = keyed("POST", "/api/v1/queues/mail/actions", {"action": "pause"}, make_token(database, Role.OPERATOR))
     assert reply(await ask(site, asked)) == (200, False)
     ledger.do("UPDATE holdfast.answered SET at = at - interval '25 hours'")
     assert reply(await ask(site, asked)) == (200, False)
@@ -104,10 +104,10 @@ async def test_a_key_is_forgotten_after_a_day(site: Starlette, database: str, le
 
 def test_every_part_of_a_request_makes_it_another_one() -> None:
     """Also the query, which no writing route takes today."""
-    asked = Asked("POST", "/api/queues/mail/actions", json={"action": "pause"})
+    asked = Asked("POST", "/api/v1/queues/mail/actions", json={"action": "pause"})
     others = [
         replace(asked, method="PUT"),
-        replace(asked, path="/api/queues/pdf/actions"),
+        replace(asked, path="/api/v1/queues/pdf/actions"),
         replace(asked, query="now=1"),
     ]
     assert len({digest(Request(one.scope()), None) for one in (asked, *others)}) == 4
@@ -126,8 +126,8 @@ async def test_a_refused_request_leaves_its_key_free_and_a_lost_one_does_not(
     site: Starlette, database: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = make_token(database, Role.OPERATOR)
-    path = "/api/runners/carts.sweep/actions"
-    missing = keyed("POST", "/api/runners/nobody/actions", {"action": "run"}, token, "free")
+    path = "/api/v1/runners/carts.sweep/actions"
+    missing = keyed("POST", "/api/v1/runners/nobody/actions", {"action": "run"}, token, "free")
     assert (await ask(site, missing)).status == 404
     assert (await ask(site, missing)).status == 404
     assert ledger.value("SELECT count(*) FROM holdfast.answered") == 0
@@ -139,18 +139,18 @@ async def test_a_refused_request_leaves_its_key_free_and_a_lost_one_does_not(
         patched.setattr(site.state.operations.first.service, "act_on_runner", lost)
         assert (await ask(site, keyed("POST", path, {"action": "run"}, token, "lost"))).status == 500
     again = await ask(site, keyed("POST", path, {"action": "run"}, token, "lost"))
-    assert (again.status, again.refusal.error) == (409, "in_progress")
+    assert (again.status, again.refusal.code) == (409, "in_progress")
 
 
 async def test_signing_in_and_out_with_a_key_stores_nothing(site: Starlette, database: str, ledger: Ledger) -> None:
     """A stored answer would contain a session that every reader of the table could use."""
     token, key = make_token(database, Role.OPERATOR), ("idempotency-key", "a-key")
-    sign_in = Asked("POST", "/api/session", json={"token": token}, headers=(key,))
+    sign_in = Asked("POST", "/api/v1/session", json={"token": token}, headers=(key,))
     first, second = [await ask(site, sign_in) for _ in range(2)]
     assert (reply(first), reply(second)) == ((200, False), (200, False))
     session = ("cookie", second.headers["set-cookie"].partition(";")[0])
     assert first.headers["set-cookie"].partition(";")[0] != session[1], "each has a session of its own"
-    sign_out = Asked("DELETE", "/api/session", headers=(session, *CSRF, key))
+    sign_out = Asked("DELETE", "/api/v1/session", headers=(session, *CSRF, key))
     assert [reply(await ask(site, sign_out)) for _ in range(2)] == [(200, False), (200, False)]
-    assert (await ask(site, Asked("GET", "/api/me", headers=(session,)))).status == 401
+    assert (await ask(site, Asked("GET", "/api/v1/me", headers=(session,)))).status == 401
     assert ledger.value("SELECT count(*) FROM holdfast.answered") == 0

@@ -89,7 +89,7 @@ async def test_keys_choose_nothing_while_there_is_nothing_to_choose(visit: Visit
         await answer.wait()
         await route.continue_()
 
-    await at.page.route("**/api/overview*", hold)
+    await at.page.route("**/api/v1/overview*", hold)
     await at.go()
     chart = at.page.get_by_role("slider", name="Throughput")
     await chart.focus()

@@ -33,15 +33,15 @@ async ([method, path, body]) => {
 }
 """
 FORCED = {
-    "act on jobs": ("POST", "api/jobs/actions", {"action": "cancel", "ids": ["1"], "preview": False}),
-    "preview": ("POST", "api/jobs/actions", {"action": "cancel", "ids": ["1"]}),
-    "pause a queue": ("POST", "api/queues/mail/actions", {"action": "pause"}),
-    "set a queue": ("PUT", "api/queues/mail", {"concurrency": 0, "lease_ms": None, "rate": None}),
-    "set a limit": ("PUT", "api/limits/mail-server", {"concurrency": 0, "rate": None}),
-    "reset a limit": ("DELETE", "api/limits/mail-server", {}),
-    "set the retention": ("PUT", "api/archive/retention", {"family": "run", "days": 2}),
-    "run a runner": ("POST", "api/runners/carts.sweep/actions", {"action": "run"}),
-    "skip a subscription": ("POST", "api/subscriptions/ledger/actions", {"action": "skip"}),
+    "act on jobs": ("POST", "api/v1/jobs/actions", {"action": "cancel", "ids": ["1"], "preview": False}),
+    "preview": ("POST", "api/v1/jobs/actions", {"action": "cancel", "ids": ["1"]}),
+    "pause a queue": ("POST", "api/v1/queues/mail/actions", {"action": "pause"}),
+    "set a queue": ("PUT", "api/v1/queues/mail", {"concurrency": 0, "lease_ms": None, "rate": None}),
+    "set a limit": ("PUT", "api/v1/limits/mail-server", {"concurrency": 0, "rate": None}),
+    "reset a limit": ("DELETE", "api/v1/limits/mail-server", {}),
+    "set the retention": ("PUT", "api/v1/archive/retention", {"family": "run", "days": 2}),
+    "run a runner": ("POST", "api/v1/runners/carts.sweep/actions", {"action": "run"}),
+    "skip a subscription": ("POST", "api/v1/subscriptions/ledger/actions", {"action": "skip"}),
     "run once": ("POST", "outbox/run-once", {}),
 }
 

@@ -66,7 +66,7 @@ async def test_a_page_that_takes_long_shows_that_it_loads(visit: Visiting, path:
         await answer.wait()
         await route.continue_()
 
-    await at.page.route(f"**/api/{path}*", hold)
+    await at.page.route(f"**/api/v1/{path}*", hold)
     await at.go(path)
     await expect(at.page.locator("[aria-busy=true]").first).to_be_visible()
     await expect(at.page.locator(".bone").first).to_be_visible()

@@ -49,7 +49,7 @@ class Visit:
             self.check()
 
     async def sign_in(self, token: str) -> None:
-        answer = await self.context.request.post(f"{self.site.url}api/session", data={"token": token})
+        answer = await self.context.request.post(f"{self.site.url}api/v1/session", data={"token": token})
         assert answer.ok, await answer.text()
 
     async def go(self, path: str = "") -> None:

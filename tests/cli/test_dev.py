@@ -69,9 +69,9 @@ def test_one_terminal(empty: str, shop: Path) -> None:
         running.wait_for_line("worker started")
         assert browser.get(address).status_code == 200
         base = address.partition("/login/")[0]
-        assert browser.get(f"{base}/api/me").json()["role"] == "developer"
+        assert browser.get(f"{base}/api/v1/me").json()["role"] == "developer"
         assert httpx.get(address).status_code == 403, "the link works once"
-        assert httpx.get(f"{base}/api/me").status_code == 401
+        assert httpx.get(f"{base}/api/v1/me").status_code == 401
 
         enqueue(empty, 1)
         line = running.wait_for_line("✓ receipt.send")
@@ -98,7 +98,7 @@ def test_one_terminal(empty: str, shop: Path) -> None:
         with psycopg.connect(empty) as conn:
             results = conn.execute("SELECT result FROM holdfast.job_history WHERE status = 'completed' ORDER BY id")
             assert [result for (result,) in results] == ["first 1", "first 4", "second 5"]
-        assert browser.get(f"{base}/api/me").status_code == 200, "a reload does not end the session"
+        assert browser.get(f"{base}/api/v1/me").status_code == 200, "a reload does not end the session"
         assert httpx.get(address).status_code == 403, "a reload does not renew the link"
 
         started = children(running.process.pid)

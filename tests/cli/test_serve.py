@@ -31,11 +31,11 @@ def test_it_says_where_it_is_and_how_to_come_in(database: str, tmp_path: Path) -
         viewer, developer = token(database, "viewer"), token(database, "developer")
         with serving.client() as unknown:
             assert unknown.get("/live").status_code == 200
-            refused = unknown.get("/api/me")
+            refused = unknown.get("/api/v1/me")
             assert refused.status_code == 401
             assert "server" not in refused.headers
         with serving.client(viewer) as looking:
-            assert looking.get("/api/me").json()["role"] == "viewer"
+            assert looking.get("/api/v1/me").json()["role"] == "viewer"
             assert looking.post("/outbox/run-once").status_code == 403
         with serving.client(developer) as developing:
             stats = developing.get("/outbox/stats")
@@ -64,7 +64,7 @@ def test_open_dashboards_do_not_hold_up_its_end(database: str, tmp_path: Path, n
     with (
         Serving(database=database, cwd=tmp_path) as serving,
         serving.client(viewer) as client,
-        client.stream("GET", "/api/overview/live") as stream,
+        client.stream("GET", "/api/v1/overview/live") as stream,
     ):
         lines = stream.iter_lines()
         assert any(line.startswith("data: ") for line in lines)
@@ -79,9 +79,9 @@ def test_json_web_tokens_by_a_file_of_keys(database: str, tmp_path: Path) -> Non
     trusting = ["--jwt-issuer", ISSUER, "--jwt-audience", AUDIENCE, "--jwt-keys", "keys.json"]
     with Serving(*trusting, database=database, cwd=tmp_path) as serving:
         with serving.client(issuer.token()) as known:
-            assert known.get("/api/me").json()["name"] == "jwt:ann"
+            assert known.get("/api/v1/me").json()["name"] == "jwt:ann"
         with serving.client(issuer.tampered()) as forged:
-            assert forged.get("/api/me").status_code == 401
+            assert forged.get("/api/v1/me").status_code == 401
 
 
 @pytest.mark.nightly
@@ -91,7 +91,7 @@ def test_fields_are_hidden_and_metrics_public_when_asked_for(database: str, tmp_
     options = ["--redact-field", "shoe_size", "--redact-field", "other", "--public-metrics"]
     with Serving(*options, database=database, cwd=tmp_path) as serving:
         with serving.client(viewer) as client:
-            story = client.get(f"/api/jobs/{made}").json()
+            story = client.get(f"/api/v1/jobs/{made}").json()
         with serving.client() as unknown:
             assert unknown.get("/metrics").status_code == 200
     assert story["payload"] == {"name": "Ada", "shoe_size": "[redacted]", "password": "[redacted]"}
@@ -110,11 +110,11 @@ def test_a_session_of_one_process_is_valid_at_another(database: str, tmp_path: P
         one.client() as browser,
     ):
         sent = {"token": token(database, "viewer")}
-        assert browser.post("/api/session", json=sent, headers={"Origin": one.url.rstrip("/")}).status_code == 200
+        assert browser.post("/api/v1/session", json=sent, headers={"Origin": one.url.rstrip("/")}).status_code == 200
         for serving, status in ((one, 200), (other, 200), (stranger, 401)):
             with serving.client() as same:
                 same.cookies = browser.cookies
-                assert same.get("/api/me").status_code == status
+                assert same.get("/api/v1/me").status_code == status
 
 
 @pytest.mark.nightly

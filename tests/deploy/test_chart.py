@@ -206,7 +206,7 @@ def test_an_ingress_leads_to_every_page_and_not_to_what_needs_no_token(render: C
     served = [address for address in pages() if address != "/index.html"]
     assert served
     assert [address for address in served if not leads(address)] == []
-    assert leads("/api/overview")
+    assert leads("/api/v1/overview")
     assert not any(leads(address) for address in ("/metrics", "/ready", "/live", "/outbox/stats", "/outbox/run-once"))
 
 

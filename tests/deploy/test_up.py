@@ -51,7 +51,7 @@ def follow(command: list[str], folder: Path) -> float:
         token = up.wait_for_line("hf_").strip()
         dashboard = up.wait_for_line("Dashboard").split()[1]
         assert b"<title>" in ask(f"{dashboard}/")
-        listed = json.loads(ask(f"{dashboard}/api/jobs?status=completed", token))
+        listed = json.loads(ask(f"{dashboard}/api/v1/jobs?status=completed", token))
         took = time.monotonic() - began
         assert [job["kind"] for job in listed["jobs"]] == ["receipt.send"], listed
         up.wait_for_line("Everything runs")

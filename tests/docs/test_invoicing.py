@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.nightly
 
 README = "examples/invoicing/README.md"
-EVENTS = "/api/settings/events/api/me"
+EVENTS = "/api/settings/events/api/v1/me"
 PATIENCE = 60.0
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Make = Callable[..., Starlette]
 
 SECRET = "a secret of at least so many characters"  # noqa: S105 - guards nothing
-ME = Asked("GET", "/api/me")
+ME = Asked("GET", "/api/v1/me")
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ async def make(shop: Shop) -> AsyncIterator[Make]:
 
 
 def me(token: str, **more: Any) -> Asked:
-    return Asked("GET", "/api/me", headers=bearer(token), **more)
+    return Asked("GET", "/api/v1/me", headers=bearer(token), **more)
 
 
 def url(shop: Shop) -> str:
@@ -59,7 +59,7 @@ def revoke(shop: Shop, token: str) -> None:
 
 
 async def sign_in(site: Starlette, token: str, **more: Any) -> Answered:
-    return await ask(site, Asked("POST", "/api/session", json={"token": token}, **more))
+    return await ask(site, Asked("POST", "/api/v1/session", json={"token": token}, **more))
 
 
 def cookie(answered: Answered) -> tuple[tuple[str, str], ...]:
@@ -80,7 +80,7 @@ async def test_a_token_is_looked_up_again_after_ten_seconds_so_that_revoking_wor
     assert (await ask(site, me(token))).status == 200
     clock.now += 0.1
     answered = await ask(site, me(token))
-    assert (answered.status, answered.refusal.message) == (401, "This token was revoked.")
+    assert (answered.status, answered.refusal.detail) == (401, "This token was revoked.")
 
 
 async def test_a_token_is_asked_of_the_database_once_in_ten_seconds(make: Make, tokens: Mapping[Role, str]) -> None:
@@ -123,10 +123,10 @@ async def test_an_address_that_fails_too_often_is_told_when_to_come_back(make: M
         me(Token.new().text),
         me(good),
         me("no.such.token"),
-        Asked("POST", "/api/session", json={"token": good}),
+        Asked("POST", "/api/v1/session", json={"token": good}),
     ):
         answered = await ask(site, asked)
-        assert (answered.status, answered.refusal.error) == (429, "too_many_failures")
+        assert (answered.status, answered.refusal.code) == (429, "too_many_failures")
         assert 1 <= int(answered.headers["retry-after"]) <= 60
     assert (await ask(site, me(good, client="198.51.100.1"))).status == 200
     assert (await ask(site, Asked("GET", "/live"))).status == 200
@@ -144,7 +144,7 @@ async def test_who_was_known_before_is_not_held_up_by_others_at_the_same_address
         await ask(site, me(Token.new().text))
     clock.now += 100
     assert (await ask(site, me(known))).status == 200
-    assert (await ask(site, Asked("GET", "/api/me", headers=signed_in))).status == 200
+    assert (await ask(site, Asked("GET", "/api/v1/me", headers=signed_in))).status == 200
     assert (await ask(site, me(known[:-1] + ("a" if known[-1] != "a" else "b")))).status == 429
 
 
@@ -167,10 +167,10 @@ async def test_a_browser_signs_in_acts_and_signs_out(make: Make, tokens: Mapping
     assert "secure" not in answer
     assert tokens[Role.OPERATOR].split("_", 2)[2] not in answered.headers["set-cookie"]
     session = cookie(answered)
-    assert (await ask(site, Asked("GET", "/api/me", headers=session))).json["name"] == "operator ann"
-    acting = Asked("POST", "/api/jobs/actions", json=RETRY, headers=(*session, *CSRF))
+    assert (await ask(site, Asked("GET", "/api/v1/me", headers=session))).json["name"] == "operator ann"
+    acting = Asked("POST", "/api/v1/jobs/actions", json=RETRY, headers=(*session, *CSRF))
     assert (await ask(site, acting)).json["preview"] is True
-    gone = await ask(site, Asked("DELETE", "/api/session", headers=(*session, *CSRF)))
+    gone = await ask(site, Asked("DELETE", "/api/v1/session", headers=(*session, *CSRF)))
     assert gone.status == 200
     assert "max-age=0" in gone.headers["set-cookie"].lower()
 
@@ -186,13 +186,13 @@ async def test_a_session_ends_when_its_token_is_revoked(make: Make, shop: Shop) 
     session = cookie(await sign_in(site, token))
     revoke(shop, token)
     clock.now += 10
-    answered = await ask(site, Asked("GET", "/api/me", headers=session))
-    assert (answered.status, answered.refusal.error) == (401, "unauthorized")
+    answered = await ask(site, Asked("GET", "/api/v1/me", headers=session))
+    assert (answered.status, answered.refusal.code) == (401, "unauthorized")
 
 
 async def test_processes_with_one_secret_know_each_others_sessions(make: Make, tokens: Mapping[Role, str]) -> None:
     session = cookie(await sign_in(make(secret=SECRET), tokens[Role.VIEWER]))
-    asked = Asked("GET", "/api/me", headers=session)
+    asked = Asked("GET", "/api/v1/me", headers=session)
     assert (await ask(make(secret=SECRET), asked)).status == 200
     assert (await ask(make(), asked)).status == 401
 
@@ -201,7 +201,7 @@ async def test_a_browser_signs_in_with_a_jwt_for_as_long_as_that_holds(make: Mak
     issuer = Issuer()
     site = make(jwt=JwtAccess(issuer=ISSUER, audience=AUDIENCE, keys=issuer.keys))
     session = cookie(await sign_in(site, issuer.token(role="operator", sub="bob")))
-    answered = await ask(site, Asked("GET", "/api/me", headers=session))
+    answered = await ask(site, Asked("GET", "/api/v1/me", headers=session))
     assert (answered.json["name"], answered.json["role"]) == ("jwt:bob", "operator")
     answer = site.state.operations.sessions.read(session[0][1].partition("=")[2])
     assert answer.until == pytest.approx(issuer_until(issuer), abs=60)
@@ -236,7 +236,7 @@ SITE = (("cookie", "site=ann"),)
 @pytest.mark.parametrize("authenticate", [_ann, _ann_later, _ann_promised], ids=["sync", "async", "awaitable"])
 async def test_the_host_application_says_who_asks(make: Make, authenticate: Any, tokens: Mapping[Role, str]) -> None:
     site = make(authenticate=authenticate)
-    assert (await ask(site, Asked("GET", "/api/me", headers=SITE))).json["name"] == "ann"
+    assert (await ask(site, Asked("GET", "/api/v1/me", headers=SITE))).json["name"] == "ann"
     assert (await ask(site, ME)).status == 401
     assert (await ask(site, Asked("GET", "/outbox/stats", headers=SITE))).status == 403
     assert (await ask(site, me(tokens[Role.VIEWER]))).json["role"] == "viewer", "a token of ours holds all the same"
@@ -244,11 +244,11 @@ async def test_the_host_application_says_who_asks(make: Make, authenticate: Any,
 
 async def test_whom_a_cookie_of_the_host_names_needs_the_header_too(make: Make) -> None:
     site = make(authenticate=_ann)
-    acting = Asked("POST", "/api/jobs/actions", json=RETRY, headers=SITE)
-    assert (await ask(site, acting)).refusal.error == "csrf"
-    assert (await ask(site, Asked("POST", "/api/jobs/actions", json=RETRY, headers=(*SITE, *CSRF)))).status == 200
+    acting = Asked("POST", "/api/v1/jobs/actions", json=RETRY, headers=SITE)
+    assert (await ask(site, acting)).refusal.code == "csrf"
+    assert (await ask(site, Asked("POST", "/api/v1/jobs/actions", json=RETRY, headers=(*SITE, *CSRF)))).status == 200
     evil = (*SITE, *CSRF, ("origin", "https://evil.example"))
-    assert (await ask(site, Asked("POST", "/api/jobs/actions", json=RETRY, headers=evil))).refusal.error == "csrf"
+    assert (await ask(site, Asked("POST", "/api/v1/jobs/actions", json=RETRY, headers=evil))).refusal.code == "csrf"
 
 
 async def test_whom_a_bearer_token_of_the_host_names_does_not(make: Make) -> None:
@@ -256,7 +256,7 @@ async def test_whom_a_bearer_token_of_the_host_names_does_not(make: Make) -> Non
         return Person("bot", Role.OPERATOR) if request.headers.get("authorization") == "Bearer of the host" else None
 
     site = make(authenticate=host)
-    acting = Asked("POST", "/api/jobs/actions", json=RETRY, headers=bearer("of the host"))
+    acting = Asked("POST", "/api/v1/jobs/actions", json=RETRY, headers=bearer("of the host"))
     assert (await ask(site, acting)).status == 200
 
 
@@ -264,8 +264,8 @@ async def test_a_host_that_fails_lets_nobody_in(make: Make, caplog: pytest.LogCa
     def failing(_: Request) -> Person | None:
         raise KeyError("session")
 
-    answered = await ask(make(authenticate=failing), Asked("GET", "/api/me", headers=SITE))
-    assert (answered.status, answered.refusal.error) == (500, "internal")
+    answered = await ask(make(authenticate=failing), Asked("GET", "/api/v1/me", headers=SITE))
+    assert (answered.status, answered.refusal.code) == (500, "internal")
     assert "KeyError" not in answered.body.decode()
     assert "KeyError" in caplog.text
 
@@ -283,4 +283,4 @@ async def test_a_host_that_takes_long_is_not_waited_for(make: Make, monkeypatch:
         return None
 
     answered = await ask(make(authenticate=slow), ME)
-    assert (answered.status, answered.refusal.error) == (503, "authentication_slow")
+    assert (answered.status, answered.refusal.code) == (503, "authentication_slow")

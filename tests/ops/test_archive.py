@@ -96,10 +96,10 @@ async def left(history: History, jobs: int = 3) -> int:
 
 async def test_a_job_that_left_is_read_from_its_file_with_its_attempts(history: History, caller: Caller) -> None:
     job_id = await left(history)
-    gone = await caller.get(f"/api/jobs/{job_id}")
-    assert (gone.status, gone.refusal.error) == (404, "archived")
-    assert f"/api/archive/jobs/{job_id}" in gone.refusal.message
-    answered = await caller.get(f"/api/archive/jobs/{job_id}")
+    gone = await caller.get(f"/api/v1/jobs/{job_id}")
+    assert (gone.status, gone.refusal.code) == (404, "archived")
+    assert f"/api/v1/archive/jobs/{job_id}" in gone.refusal.detail
+    answered = await caller.get(f"/api/v1/archive/jobs/{job_id}")
     assert answered.status == 200, answered
     found = answered.json
     assert found["complete"] is True
@@ -118,14 +118,14 @@ async def test_a_job_that_left_is_read_from_its_file_with_its_attempts(history: 
 @pytest.mark.nightly
 async def test_a_chain_that_left_is_said_to_be_in_the_archive(history: History, caller: Caller) -> None:
     job_id = await left(history)
-    job = (await caller.get(f"/api/archive/jobs/{job_id}")).json["job"]
-    gone = await caller.get(f"/api/chains/{job['chain_id']}")
-    assert (gone.status, gone.refusal.error) == (404, "archived")
-    assert gone.refusal.message == (
-        f"Chain {job_id} is no longer in the database. It may be in the archive: ask GET /api/archive/jobs/{job_id}."
+    job = (await caller.get(f"/api/v1/archive/jobs/{job_id}")).json["job"]
+    gone = await caller.get(f"/api/v1/chains/{job['chain_id']}")
+    assert (gone.status, gone.refusal.code) == (404, "archived")
+    assert gone.refusal.detail == (
+        f"Chain {job_id} is no longer in the database. It may be in the archive: ask GET /api/v1/archive/jobs/{job_id}."
     )
-    answered = await caller.get(f"/api/chains/{job_id + 1_000_000}")
-    assert (answered.status, answered.refusal.error) == (404, "not_found")
+    answered = await caller.get(f"/api/v1/chains/{job_id + 1_000_000}")
+    assert (answered.status, answered.refusal.code) == (404, "not_found")
 
 
 @pytest.mark.nightly
@@ -134,20 +134,20 @@ async def test_a_first_attempt_that_completed_and_a_job_that_no_file_can_hold(hi
     job_id: int = history.value("SELECT id FROM holdfast.job_history")
     await history.export()
     await history.cleanup()
-    [attempt] = (await caller.get(f"/api/archive/jobs/{job_id}")).json["job"]["attempts"]
+    [attempt] = (await caller.get(f"/api/v1/archive/jobs/{job_id}")).json["job"]["attempts"]
     assert (attempt["attempt"], attempt["outcome"], attempt["seconds"]) == (1, "completed", 0.25)
-    for path in (f"/api/archive/jobs/{job_id + 1_000_000}", f"/api/jobs/{job_id + 1_000_000}"):
+    for path in (f"/api/v1/archive/jobs/{job_id + 1_000_000}", f"/api/v1/jobs/{job_id + 1_000_000}"):
         answered = await caller.get(path)
-        assert (answered.status, answered.refusal.error) == (404, "not_found")
+        assert (answered.status, answered.refusal.code) == (404, "not_found")
 
 
 @pytest.mark.nightly
 async def test_a_job_that_is_in_none_of_the_files_is_not_found(history: History, caller: Caller) -> None:
     history.day(100, 2, id="1000 * n")
     await history.export()
-    answered = await caller.get("/api/archive/jobs/1500")
-    assert (answered.status, answered.refusal.error) == (404, "not_found")
-    assert "none of the files" in answered.refusal.message
+    answered = await caller.get("/api/v1/archive/jobs/1500")
+    assert (answered.status, answered.refusal.code) == (404, "not_found")
+    assert "none of the files" in answered.refusal.detail
 
 
 class Looked:
@@ -185,7 +185,7 @@ async def test_a_job_is_looked_for_first_on_the_day_on_which_most_jobs_end(
     same_day, _, days = await stragglers(history)
     looked = Looked(monkeypatch)
     monkeypatch.setattr(archive, "_MOST_FILES", 1)
-    answered = await caller.get(f"/api/archive/jobs/{same_day}")
+    answered = await caller.get(f"/api/v1/archive/jobs/{same_day}")
     assert answered.status == 200, answered
     assert looked.days == [("job_history", days[0])]
 
@@ -196,15 +196,15 @@ async def test_a_job_that_may_be_in_files_that_were_not_read_is_not_said_never_t
 ) -> None:
     _, delayed, _ = await stragglers(history)
     monkeypatch.setattr(archive, "_MOST_FILES", 4)
-    answered = await caller.get(f"/api/archive/jobs/{delayed}")
-    assert (answered.status, answered.refusal.error) == (503, "archive_too_many_files")
+    answered = await caller.get(f"/api/v1/archive/jobs/{delayed}")
+    assert (answered.status, answered.refusal.code) == (503, "archive_too_many_files")
     assert "retry-after" not in answered.headers
-    assert answered.refusal.message == (
+    assert answered.refusal.detail == (
         f"Job {delayed} is not in the 4 oldest files that may hold it, and there are more: "
         f"`holdfast archive query --job {delayed}` reads all of them."
     )
     monkeypatch.setattr(archive, "_MOST_FILES", 5)
-    assert (await caller.get(f"/api/archive/jobs/{delayed}")).status == 200
+    assert (await caller.get(f"/api/v1/archive/jobs/{delayed}")).status == 200
 
 
 @pytest.mark.nightly
@@ -217,10 +217,10 @@ async def test_a_job_that_was_not_found_before_the_time_ended_is_not_said_never_
     clock = SimpleNamespace(monotonic=lambda: float(len(looked.days)))
     monkeypatch.setattr(archive, "time", clock)
     monkeypatch.setattr(archive, "SECONDS", 4.0)
-    answered = await caller.get(f"/api/archive/jobs/{delayed}")
-    assert (answered.status, answered.refusal.error) == (503, "archive_too_slow")
+    answered = await caller.get(f"/api/v1/archive/jobs/{delayed}")
+    assert (answered.status, answered.refusal.code) == (503, "archive_too_slow")
     assert len(looked.days) == 4
-    assert answered.refusal.message == (
+    assert answered.refusal.detail == (
         f"There was not enough time to read every file that may hold job {delayed}: "
         f"`holdfast archive query --job {delayed}` reads all of them."
     )
@@ -241,10 +241,10 @@ async def test_files_of_attempts_outside_the_days_of_the_job_do_not_displace_its
     await history.export()
     history.conn.execute("TRUNCATE holdfast.job_history_days, holdfast.attempt_days")
     monkeypatch.setattr(archive, "_MOST_FILES", 2)
-    found = (await caller.get("/api/archive/jobs/500")).json
+    found = (await caller.get("/api/v1/archive/jobs/500")).json
     assert ([one["attempt"] for one in found["job"]["attempts"]], found["complete"]) == ([1, 2], True)
     monkeypatch.setattr(archive, "_MOST_FILES", 1)
-    found = (await caller.get("/api/archive/jobs/500")).json
+    found = (await caller.get("/api/v1/archive/jobs/500")).json
     assert ([one["attempt"] for one in found["job"]["attempts"]], found["complete"]) == ([1], False)
 
 
@@ -252,10 +252,10 @@ async def test_files_of_attempts_outside_the_days_of_the_job_do_not_displace_its
 async def test_without_a_bucket_the_answer_says_what_to_set(history: History) -> None:
     job_id = await left(history)
     async with opened(history.url) as caller:
-        assert (await caller.get("/api/archive")).json["configured"] is False
-        answered = await caller.get(f"/api/archive/jobs/{job_id}")
-    assert (answered.status, answered.refusal.error) == (503, "archive_not_configured")
-    assert "HOLDFAST_ARCHIVE_BUCKET" in answered.refusal.message
+        assert (await caller.get("/api/v1/archive")).json["configured"] is False
+        answered = await caller.get(f"/api/v1/archive/jobs/{job_id}")
+    assert (answered.status, answered.refusal.code) == (503, "archive_not_configured")
+    assert "HOLDFAST_ARCHIVE_BUCKET" in answered.refusal.detail
     assert answered.headers["retry-after"] == "60"
 
 
@@ -268,15 +268,17 @@ async def test_a_store_that_does_not_answer_is_given_up(
     set_location(monkeypatch, Location("deaf", REGION, f"http://127.0.0.1:{unresponsive.getsockname()[1]}"))
     monkeypatch.setattr(archive, "SECONDS", 1.0)
     async with opened(history.url) as caller:
-        answered = await caller.get(f"/api/archive/jobs/{job_id}")
-        assert (answered.status, answered.refusal.error) == (503, "archive_too_slow")
+        answered = await caller.get(f"/api/v1/archive/jobs/{job_id}")
+        assert (answered.status, answered.refusal.code) == (503, "archive_too_slow")
         assert answered.headers["retry-after"] == "30"
         # Threads that still wait count, so that callers who ask again cannot pile them up.
-        more = await asyncio.gather(*(caller.get(f"/api/archive/jobs/{job_id}") for _ in range(archive.MOST_READERS)))
-        assert sorted({one.refusal.error for one in more}) == ["archive_busy", "archive_too_slow"]
+        more = await asyncio.gather(
+            *(caller.get(f"/api/v1/archive/jobs/{job_id}") for _ in range(archive.MOST_READERS))
+        )
+        assert sorted({one.refusal.code for one in more}) == ["archive_busy", "archive_too_slow"]
         # A caller that waits for the object store does not use up the turns at the database.
-        asking = asyncio.create_task(caller.get(f"/api/archive/jobs/{job_id}"))
-        assert (await caller.get("/api/archive")).status == 200
+        asking = asyncio.create_task(caller.get(f"/api/v1/archive/jobs/{job_id}"))
+        assert (await caller.get("/api/v1/archive")).status == 200
         await asking
 
 
@@ -290,9 +292,9 @@ async def test_a_store_that_is_gone_is_answered_without_its_details(
     closed.close()
     set_location(monkeypatch, Location("gone", REGION, f"http://127.0.0.1:{port}"))
     async with opened(history.url) as caller:
-        answered = await caller.get(f"/api/archive/jobs/{job_id}")
-    assert (answered.status, answered.refusal.error) == (503, "archive_unreachable")
-    assert str(port) not in answered.refusal.message
+        answered = await caller.get(f"/api/v1/archive/jobs/{job_id}")
+    assert (answered.status, answered.refusal.code) == (503, "archive_unreachable")
+    assert str(port) not in answered.refusal.detail
 
 
 @pytest.fixture
@@ -314,7 +316,7 @@ async def test_totals_retention_and_the_next_drop(history: History, caller: Call
     await left(history)
     history.day(10, 5)
     await history.export()
-    answered = await caller.get("/api/archive")
+    answered = await caller.get("/api/v1/archive")
     assert answered.status == 200, answered
     found = answered.json
     assert (found["configured"], found["archived"]) == (True, True)
@@ -333,13 +335,13 @@ async def test_totals_retention_and_the_next_drop(history: History, caller: Call
 async def test_exports_by_source_and_days_newest_first(history: History, caller: Caller) -> None:
     days = [history.day(ago, 1) for ago in (12, 11, 10)]
     await history.export()
-    every = (await caller.get("/api/archive/exports", "source=job_history")).json
+    every = (await caller.get("/api/v1/archive/exports", "source=job_history")).json
     assert [one["starts_on"] for one in every["exports"]] == days[::-1]
     assert every["complete"] is True
     assert every["exports"][0]["state"] == "verified"
-    two = (await caller.get("/api/archive/exports", f"source=job_history&since={days[1]}&limit=1")).json
+    two = (await caller.get("/api/v1/archive/exports", f"source=job_history&since={days[1]}&limit=1")).json
     assert ([one["starts_on"] for one in two["exports"]], two["complete"]) == ([days[2]], False)
-    older = (await caller.get("/api/archive/exports", f"source=job_history&until={days[1]}")).json
+    older = (await caller.get("/api/v1/archive/exports", f"source=job_history&until={days[1]}")).json
     assert [one["starts_on"] for one in older["exports"]] == [days[0]]
 
 
@@ -353,7 +355,7 @@ async def test_exports_that_run_or_failed_come_first_however_old_they_are(histor
     history.conn.execute(change.format("'exporting'", "now() - interval '1 hour'", "NULL"), [days[2]])
     ordered = [days[0], days[2], days[1], days[4], days[3]]
     for limit in range(1, 6):
-        found = (await caller.get("/api/archive/exports", f"source=job_history&limit={limit}")).json
+        found = (await caller.get("/api/v1/archive/exports", f"source=job_history&limit={limit}")).json
         assert [one["starts_on"] for one in found["exports"]] == ordered[:limit]
         assert found["complete"] is (limit == 5)
     assert found["exports"][0]["running"] is True
@@ -362,7 +364,7 @@ async def test_exports_that_run_or_failed_come_first_however_old_they_are(histor
     seen = [
         one["starts_on"]
         for part in parts
-        for one in (await caller.get("/api/archive/exports", f"source=job_history&{part}")).json["exports"]
+        for one in (await caller.get("/api/v1/archive/exports", f"source=job_history&{part}")).json["exports"]
     ]
     assert seen == [days[0], days[2], days[1], days[4], days[3]]
 
@@ -374,27 +376,27 @@ async def test_a_running_export_has_its_progress_and_a_failed_one_its_error(hist
         token = await run(conn, start_export(period._replace(rows_expected=8)))
         assert token is not None
         await run(conn, report_export(period, token, rows_done=2))
-    [line] = (await caller.get("/api/archive/exports", "source=job_history")).json["exports"]
+    [line] = (await caller.get("/api/v1/archive/exports", "source=job_history")).json["exports"]
     assert (line["state"], line["running"], line["progress"], line["rows_done"]) == ("exporting", True, 0.25, 2)
     history.conn.execute(
         "UPDATE holdfast.archive_exports SET locked_until = NULL, error = 'refused: postgresql://me:hush@db/x'"
     )
-    [line] = (await caller.get("/api/archive/exports", "source=job_history")).json["exports"]
+    [line] = (await caller.get("/api/v1/archive/exports", "source=job_history")).json["exports"]
     assert (line["running"], line["progress"]) == (False, None)
     assert line["error"] == "refused: postgresql://me:***@db/x"
 
 
 async def test_an_operator_changes_the_retention_and_is_recorded(history: History, caller: Caller) -> None:
     change = {"family": "job_history", "days": 45}
-    assert (await caller.put("/api/archive/retention", change, who="viewer")).status == 403
+    assert (await caller.put("/api/v1/archive/retention", change, who="viewer")).status == 403
     before = history.value(
         "SELECT extract(day FROM keep)::integer FROM holdfast.retention WHERE family = 'job_history'"
     )
-    answered = await caller.put("/api/archive/retention", change)
+    answered = await caller.put("/api/v1/archive/retention", change)
     assert answered.status == 200, answered
-    kept = {one["family"]: one["days"] for one in (await caller.get("/api/archive")).json["retention"]}
+    kept = {one["family"]: one["days"] for one in (await caller.get("/api/v1/archive")).json["retention"]}
     assert kept["job_history"] == 45
-    [entry] = (await caller.get("/api/audit", "limit=1")).json["entries"]
+    [entry] = (await caller.get("/api/v1/audit", "limit=1")).json["entries"]
     assert (entry["action"], entry["target"]) == ("archive.retention", "job_history")
     assert entry["detail"] == {"days": 45, "before": before}
 
@@ -411,11 +413,11 @@ async def test_an_operator_changes_the_retention_and_is_recorded(history: Histor
     ],
 )
 async def test_retention_out_of_bounds_is_refused(history: History, caller: Caller, change: Any) -> None:
-    answered = await caller.put("/api/archive/retention", change)
-    assert (answered.status, answered.refusal.error) == (422, "invalid")
+    answered = await caller.put("/api/v1/archive/retention", change)
+    assert (answered.status, answered.refusal.code) == (422, "invalid")
 
 
 @pytest.mark.parametrize("query", ["limit=1001", "since=1700000000", "until=2026-1-1", "since=2026-02-30", "sort=rows"])
 async def test_a_search_for_exports_is_bounded(history: History, caller: Caller, query: str) -> None:
-    answered = await caller.get("/api/archive/exports", query)
-    assert (answered.status, answered.refusal.error) == (422, "invalid")
+    answered = await caller.get("/api/v1/archive/exports", query)
+    assert (answered.status, answered.refusal.code) == (422, "invalid")

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from tests.kit.shop import Shop
 
-QUEUE = "/api/queues/mail/actions"
-JOBS = "/api/jobs/actions"
-ORDER_KEYS = "/api/order-keys/actions"
-RUNNER = "/api/runners/carts.sweep/actions"
-SUBSCRIPTION = "/api/subscriptions/ledger/actions"
+QUEUE = "/api/v1/queues/mail/actions"
+JOBS = "/api/v1/jobs/actions"
+ORDER_KEYS = "/api/v1/order-keys/actions"
+RUNNER = "/api/v1/runners/carts.sweep/actions"
+SUBSCRIPTION = "/api/v1/subscriptions/ledger/actions"
 AT = "2099-01-01T00:00:00Z"
 
 
@@ -49,10 +49,10 @@ ACTS = [
     Act("POST", ORDER_KEYS, {"action": "resume", "key": "{stopped}"}, "order_key.resume", "account 7", None),
     Act("POST", QUEUE, {"action": "pause"}, "queue.pause", "mail", None),
     Act("POST", QUEUE, {"action": "resume"}, "queue.resume", "mail", None),
-    Act("PUT", "/api/queues/a%2Fb", {"concurrency": 3, "lease_ms": 5000, "rate": 1.5}, "queue.set", "a/b", None),
-    Act("PUT", "/api/limits/mail-server", {"concurrency": 3, "rate": None}, "limit.set", "mail-server", None),
-    Act("DELETE", "/api/limits/mail-server", {}, "limit.reset", "mail-server", None),
-    Act("PUT", "/api/archive/retention", {"family": "run", "days": 40}, "archive.retention", "run", None),
+    Act("PUT", "/api/v1/queues/a%2Fb", {"concurrency": 3, "lease_ms": 5000, "rate": 1.5}, "queue.set", "a/b", None),
+    Act("PUT", "/api/v1/limits/mail-server", {"concurrency": 3, "rate": None}, "limit.set", "mail-server", None),
+    Act("DELETE", "/api/v1/limits/mail-server", {}, "limit.reset", "mail-server", None),
+    Act("PUT", "/api/v1/archive/retention", {"family": "run", "days": 40}, "archive.retention", "run", None),
     Act("POST", RUNNER, {"action": "run"}, "runner.run", "carts.sweep", None),
     Act("POST", RUNNER, {"action": "pause"}, "runner.pause", "carts.sweep", None),
     Act("POST", RUNNER, {"action": "resume"}, "runner.resume", "carts.sweep", None),
@@ -108,7 +108,7 @@ def _put(value: Any, mark: str, text: str) -> Any:
 
 
 async def newest(site: Starlette, token: str) -> dict[str, Any] | None:
-    asked = Asked("GET", "/api/audit", "limit=1", headers=bearer(token))
+    asked = Asked("GET", "/api/v1/audit", "limit=1", headers=bearer(token))
     entries = (await ask(site, asked)).json["entries"]
     return entries[0] if entries else None
 
@@ -163,7 +163,7 @@ async def test_draining_a_queue_says_on_how_many(site: Starlette, shop: Shop, to
         await enqueue(shop.app, "mail.send", "a@example.org", delay=timedelta(days=1), queue="bulk")
     json = {"action": "drain", "preview": False}
     answered = await ask(
-        site, Asked("POST", "/api/queues/bulk/actions", json=json, headers=bearer(tokens[Role.OPERATOR]))
+        site, Asked("POST", "/api/v1/queues/bulk/actions", json=json, headers=bearer(tokens[Role.OPERATOR]))
     )
     assert answered.json["done"] == 3
     entry = await newest(site, tokens[Role.VIEWER])
@@ -174,11 +174,11 @@ async def test_draining_a_queue_says_on_how_many(site: Starlette, shop: Shop, to
 async def test_the_audit_is_read_page_by_page(site: Starlette, tokens: Mapping[Role, str]) -> None:
     for action in ("pause", "resume", "pause", "resume"):
         asked = Asked(
-            "POST", "/api/queues/paged/actions", json={"action": action}, headers=bearer(tokens[Role.OPERATOR])
+            "POST", "/api/v1/queues/paged/actions", json={"action": action}, headers=bearer(tokens[Role.OPERATOR])
         )
         assert (await ask(site, asked)).status == 200
-    first = (await ask(site, Asked("GET", "/api/audit", "limit=3", headers=bearer(tokens[Role.VIEWER])))).json
+    first = (await ask(site, Asked("GET", "/api/v1/audit", "limit=3", headers=bearer(tokens[Role.VIEWER])))).json
     assert [entry["action"] for entry in first["entries"]] == ["queue.resume", "queue.pause", "queue.resume"]
     query = f"limit=1&before={first['next']}"
-    second = (await ask(site, Asked("GET", "/api/audit", query, headers=bearer(tokens[Role.VIEWER])))).json
+    second = (await ask(site, Asked("GET", "/api/v1/audit", query, headers=bearer(tokens[Role.VIEWER])))).json
     assert [entry["action"] for entry in second["entries"]] == ["queue.pause"]

@@ -88,7 +88,7 @@ async def state_of(site: Starlette, token: str, state: str) -> dict[str, Any]:
     """Ask until the second database is in this state, and return its line: a reading is shared for a second."""
     deadline = time.monotonic() + 30
     while True:
-        line: dict[str, Any] = (await get(site, "/api/databases", token)).json["databases"][1]
+        line: dict[str, Any] = (await get(site, "/api/v1/databases", token)).json["databases"][1]
         if line["state"] == state:
             return line
         assert time.monotonic() < deadline, line
@@ -99,17 +99,17 @@ async def test_each_database_has_its_own_paths(eu: str, us: str) -> None:
     do(us, job("b"), job("c"))
     token = make_token(eu, Role.OPERATOR, name="operator ann")
     async with serving({"eu": eu, "us": us}) as site:
-        assert (await get(site, "/api/me", token)).json["databases"] == ["eu", "us"]
-        found = [(await get(site, f"/databases/{name}/api/jobs", token)).json["jobs"] for name in ("eu", "us")]
+        assert (await get(site, "/api/v1/me", token)).json["databases"] == ["eu", "us"]
+        found = [(await get(site, f"/api/v1/databases/{name}/jobs", token)).json["jobs"] for name in ("eu", "us")]
         assert [[line["kind"] for line in jobs] for jobs in found] == [["a"], ["c", "b"]]
-        answered = await get(site, "/databases/eux/api/jobs", token)
-        assert (answered.status, answered.refusal.error) == (404, "not_found")
-        for path in ("/api/jobs", "/api/overview", "/api/runners/x/runs", "/outbox/stats"):
+        answered = await get(site, "/api/v1/databases/eux/jobs", token)
+        assert (answered.status, answered.refusal.code) == (404, "not_found")
+        for path in ("/api/v1/jobs", "/api/v1/overview", "/api/v1/runners/x/runs", "/outbox/stats"):
             answered = await get(site, path, token)
-            assert (answered.status, answered.refusal.error) == (404, "no_database_named")
-            assert f"databases/NAME{path}" in answered.refusal.message
+            assert (answered.status, answered.refusal.code) == (404, "no_database_named")
+            assert f"databases/NAME{path.removeprefix('/api/v1')}" in answered.refusal.detail
         cancel = {"action": "cancel", "ids": ["1"], "preview": False}
-        path = "/databases/us/api/jobs/actions"
+        path = "/api/v1/databases/us/jobs/actions"
         answered = await ask(site, Asked("POST", path, headers=bearer(token), json=cancel))
         assert (answered.status, answered.json["done"]) == (200, 1)
     with psycopg.connect(eu) as one, psycopg.connect(us) as other:
@@ -121,27 +121,29 @@ async def test_each_database_has_its_own_paths(eu: str, us: str) -> None:
 
 @pytest.mark.nightly
 async def test_a_request_is_repeated_in_its_own_database_alone(eu: str, us: str) -> None:
+    for url in (eu, us):
+        do(url, job("a", queue="mail"))
     token = make_token(eu, Role.OPERATOR)
     headers = (*bearer(token), ("idempotency-key", "7"))
     pause = {"action": "pause"}
     async with serving({"eu": eu, "us": us}) as site:
         for name in ("eu", "us", "eu"):
-            asked = Asked("POST", f"/databases/{name}/api/queues/mail/actions", headers=headers, json=pause)
+            asked = Asked("POST", f"/api/v1/databases/{name}/queues/mail/actions", headers=headers, json=pause)
             answered = await ask(site, asked)
             assert answered.status == 200
         assert answered.headers["idempotency-replayed"] == "true"
         for name in ("eu", "us"):
-            [queue] = (await get(site, f"/databases/{name}/api/queues", token)).json["queues"]
+            [queue] = (await get(site, f"/api/v1/databases/{name}/queues", token)).json["queues"]
             assert queue["paused"]
 
 
 async def test_the_document_has_the_paths_that_are_there(eu: str, us: str) -> None:
     async with serving({"eu": eu, "us": us}) as site:
-        document = (await ask(site, Asked("GET", "/api/openapi.json"))).json
+        document = (await ask(site, Asked("GET", "/api/v1/openapi.json"))).json
         paths = document["paths"]
-        assert {"/api/me", "/api/databases", "/metrics", "/databases/{database}/api/jobs/{id}"} <= paths.keys()
-        assert not {"/api/jobs", "/outbox/stats"} & paths.keys()
-        operation = paths["/databases/{database}/api/jobs/{id}"]["get"]
+        assert {"/api/v1/me", "/api/v1/databases", "/metrics", "/api/v1/databases/{database}/jobs/{id}"} <= paths.keys()
+        assert not {"/api/v1/jobs", "/outbox/stats"} & paths.keys()
+        operation = paths["/api/v1/databases/{database}/jobs/{id}"]["get"]
         assert [one["name"] for one in operation["parameters"]] == ["database", "id"]
         assert operation["tags"] == ["jobs"]
 
@@ -149,10 +151,10 @@ async def test_the_document_has_the_paths_that_are_there(eu: str, us: str) -> No
 async def test_one_database_is_as_it_was(eu: str) -> None:
     token = make_token(eu, Role.VIEWER)
     async with serving({"eu": eu}) as site:
-        assert (await get(site, "/api/me", token)).json["databases"] == []
-        assert (await get(site, "/api/jobs", token)).status == 200
-        assert (await get(site, "/databases/eu/api/jobs", token)).status == 404
-        [line] = (await get(site, "/api/databases", token)).json["databases"]
+        assert (await get(site, "/api/v1/me", token)).json["databases"] == []
+        assert (await get(site, "/api/v1/jobs", token)).status == 200
+        assert (await get(site, "/api/v1/databases/eu/jobs", token)).status == 404
+        [line] = (await get(site, "/api/v1/databases", token)).json["databases"]
         assert (line["name"], line["state"]) == ("eu", "serving")
         metrics = (await get(site, "/metrics", token)).body
         assert b"holdfast_fleet_up 1.0" in metrics
@@ -162,7 +164,7 @@ async def test_the_states_of_all(eu: str, us: str) -> None:
     do(eu, job("a"), job("b"))
     token = make_token(eu, Role.VIEWER)
     async with serving({"eu": eu, "us": us, "gone": GONE}, draining=["us"]) as site:
-        answered = await get(site, "/api/databases", token)
+        answered = await get(site, "/api/v1/databases", token)
         lines = {line["name"]: line for line in answered.json["databases"]}
         assert {name: line["state"] for name, line in lines.items()} == {
             "eu": "serving",
@@ -174,7 +176,7 @@ async def test_the_states_of_all(eu: str, us: str) -> None:
         assert lines["gone"]["figures"] is None
         assert lines["gone"]["why"]
         assert b"hush" not in answered.body
-        assert (await ask(site, Asked("GET", "/api/databases"))).status == 401
+        assert (await ask(site, Asked("GET", "/api/v1/databases"))).status == 401
 
 
 @pytest.mark.nightly
@@ -207,20 +209,20 @@ async def test_a_frozen_database_slows_no_page_of_another(eu: str, server_versio
     with freezable(server_version) as (us, pid):
         do(us, job("a"))
         async with serving({"eu": eu, "us": us}, public_metrics=True, connections=3, timeout=1) as site:
-            assert (await get(site, "/databases/us/api/overview", token)).status == 200
-            assert (await get(site, "/api/databases", token)).json["databases"][1]["figures"]["due"] == 1
+            assert (await get(site, "/api/v1/databases/us/overview", token)).status == 200
+            assert (await get(site, "/api/v1/databases", token)).json["databases"][1]["figures"]["due"] == 1
             with frozen(pid):
-                waiting = [asyncio.create_task(get(site, "/databases/us/api/jobs", token)) for _ in range(20)]
+                waiting = [asyncio.create_task(get(site, "/api/v1/databases/us/jobs", token)) for _ in range(20)]
                 await asyncio.sleep(0)
                 began = time.monotonic()
-                for path in ("/databases/eu/api/overview", "/databases/eu/api/jobs", "/api/me"):
+                for path in ("/api/v1/databases/eu/overview", "/api/v1/databases/eu/jobs", "/api/v1/me"):
                     assert (await get(site, path, token)).status == 200
                 assert time.monotonic() - began < SOON
                 line = await state_of(site, token, "not answering")
                 assert line["why"].startswith("The database has not answered for ")
                 assert line["figures"]["due"] == 1  # as last known
                 began = time.monotonic()
-                assert (await get(site, "/api/databases", token)).json["databases"][0]["state"] == "serving"
+                assert (await get(site, "/api/v1/databases", token)).json["databases"][0]["state"] == "serving"
                 assert time.monotonic() - began < 1.0  # one that was late is not waited for again
                 metrics = (await ask(site, Asked("GET", "/metrics"))).body
                 assert b'holdfast_fleet_up{database="us"} 0.0' in metrics
@@ -238,25 +240,25 @@ async def test_without_the_first_database_the_others_are_served(us: str, server_
     with freezable(server_version) as (eu, pid):
         token, unused = make_token(eu, Role.VIEWER), make_token(eu, Role.VIEWER)
         async with serving({"eu": eu, "us": us}) as site:
-            assert (await get(site, "/databases/us/api/overview", token)).status == 200
-            answered = await ask(site, Asked("POST", "/api/session", json={"token": token}))
+            assert (await get(site, "/api/v1/databases/us/overview", token)).status == 200
+            answered = await ask(site, Asked("POST", "/api/v1/session", json={"token": token}))
             cookie = (("cookie", answered.headers["set-cookie"].partition(";")[0]),)
-            assert (await ask(site, Asked("GET", "/api/me", headers=cookie))).status == 200
+            assert (await ask(site, Asked("GET", "/api/v1/me", headers=cookie))).status == 200
             site.state.operations.access._clock = lambda: time.monotonic() + 60.0  # what was looked up is asked anew
             with frozen(pid):
                 for headers in (bearer(token), cookie):
                     began = time.monotonic()
-                    answered = await ask(site, Asked("GET", "/databases/us/api/overview", headers=headers))
+                    answered = await ask(site, Asked("GET", "/api/v1/databases/us/overview", headers=headers))
                     assert answered.status == 200
                     assert time.monotonic() - began < 2 * SOON
-                answered = await get(site, "/databases/us/api/overview", unused)
-                assert (answered.status, answered.refusal.error) == (503, "database_unreachable")
+                answered = await get(site, "/api/v1/databases/us/overview", unused)
+                assert (answered.status, answered.refusal.code) == (503, "database_unreachable")
 
 
 async def test_connections_are_limited_for_each(eu: str, us: str) -> None:
     token = make_token(eu, Role.OPERATOR)
     async with serving({"eu": eu, "us": us}, connections=2) as site:
-        pages = [get(site, f"/databases/{name}/api/overview", token) for name in ("eu", "us") for _ in range(10)]
+        pages = [get(site, f"/api/v1/databases/{name}/overview", token) for name in ("eu", "us") for _ in range(10)]
         assert {answered.status for answered in await asyncio.gather(*pages)} == {200}
         for database in site.state.operations.databases.values():
             assert 1 <= database.service._pool._pool.get_stats()["pool_size"] <= 2
@@ -267,7 +269,7 @@ async def test_every_database_has_a_live_stream(eu: str, us: str) -> None:
     do(us, job("a"))
     token = make_token(eu, Role.VIEWER)
     async with serving({"eu": eu, "us": us}) as site:
-        path = "/databases/{}/api/overview/live"
+        path = "/api/v1/databases/{}/overview/live"
         streams = [Asked("GET", path.format(name), headers=bearer(token), listens=2) for name in ("eu", "us")]
         one, other = await asyncio.gather(*(ask(site, asked) for asked in streams))
         assert b'"due":0' in one.body

@@ -13,7 +13,7 @@ from holdfast._ops import live as live_module
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.live import LiveOverview, LiveResponse
 from holdfast._ops.responses.fleet import Overview
-from holdfast._ops.responses.job import Refusal
+from holdfast._ops.responses.job import PROBLEM, Refusal
 from holdfast.ops import Person, Role, end_streams, operations
 from tests.kit.access import PATIENT, make_token
 from tests.kit.asking import Asked, ask, bearer
@@ -226,7 +226,7 @@ async def test_trouble_is_told_and_passes(raised: Exception, error: str) -> None
     listener = Listening(LiveOverview(reader, every=0.01))
     await until(lambda: any(reply.startswith(b"event: trouble\n") for reply in listener.received))
     reply = next(reply for reply in listener.received if reply.startswith(b"event: trouble\n"))
-    assert Refusal.model_validate_json(reply.split(b"data: ")[1]).error == error
+    assert Refusal.model_validate_json(reply.split(b"data: ")[1]).code == error
     reader.fails = None
     await until(lambda: listener.numbers)
     listener.leave()
@@ -237,7 +237,7 @@ async def test_trouble_is_told_and_passes(raised: Exception, error: str) -> None
 
 
 async def test_the_overview_is_streamed_as_it_is_answered(site: Starlette, tokens: Mapping[Role, str]) -> None:
-    asked = Asked("GET", "/api/overview/live", headers=bearer(tokens[Role.VIEWER]), listens=2)
+    asked = Asked("GET", "/api/v1/overview/live", headers=bearer(tokens[Role.VIEWER]), listens=2)
     answered = await ask(site, asked)
     assert answered.status == 200
     assert answered.headers["content-type"].startswith("text/event-stream")
@@ -261,7 +261,7 @@ async def test_live_jobs_are_counted_while_somebody_listens_though_no_worker_doe
         return bool(await count(small=small))
 
     monkeypatch.setattr(service, "count", counting)
-    await ask(site, Asked("GET", "/api/overview/live", headers=bearer(tokens[Role.VIEWER]), listens=2))
+    await ask(site, Asked("GET", "/api/v1/overview/live", headers=bearer(tokens[Role.VIEWER]), listens=2))
     assert False in counted
 
 
@@ -270,7 +270,7 @@ async def test_who_listens_when_the_database_is_gone_hears_of_it() -> None:
         url="postgresql://127.0.0.1:1/none", authenticate=lambda _: Person("ann", Role.VIEWER), timeout=PATIENT
     )
     try:
-        answered = await ask(site, Asked("GET", "/api/overview/live", listens=2))
+        answered = await ask(site, Asked("GET", "/api/v1/overview/live", listens=2))
         assert b"event: trouble\n" in answered.body
     finally:
         await site.state.operations.close()
@@ -278,7 +278,7 @@ async def test_who_listens_when_the_database_is_gone_hears_of_it() -> None:
 
 async def listen(client: httpx.AsyncClient, messages: int, headers: Any) -> int:
     received = 0
-    async with client.stream("GET", "/api/overview/live", headers=headers) as answer:
+    async with client.stream("GET", "/api/v1/overview/live", headers=headers) as answer:
         assert answer.status_code == 200
         async for line in answer.aiter_lines():
             received += line.startswith("data: ")
@@ -315,7 +315,7 @@ async def test_a_server_that_stops_does_not_wait_for_who_listens(shop: Shop) -> 
     headers = {"Authorization": f"Bearer {make_token(shop.app.url, 'viewer')}"}
     with Served(site) as served:
         async with httpx.AsyncClient(base_url=served.url, timeout=SECONDS, trust_env=False) as client:
-            async with client.stream("GET", "/api/overview/live", headers=headers) as answer:
+            async with client.stream("GET", "/api/v1/overview/live", headers=headers) as answer:
                 lines = answer.aiter_lines()
                 while not (await anext(lines)).startswith("data: "):
                     pass
@@ -323,5 +323,5 @@ async def test_a_server_that_stops_does_not_wait_for_who_listens(shop: Shop) -> 
                 async with asyncio.timeout(SECONDS):
                     async for _ in lines:
                         pass
-            refused = await client.get("/api/overview/live", headers=headers)
-            assert (refused.status_code, refused.json()["error"]) == (503, "stopping")
+            refused = await client.get("/api/v1/overview/live", headers=headers)
+            assert (refused.status_code, refused.json()["type"]) == (503, f"{PROBLEM}stopping")

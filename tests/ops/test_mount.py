@@ -71,14 +71,14 @@ def mounted(request: pytest.FixtureRequest, site: Starlette) -> ASGIApp:
 
 
 async def test_it_answers_below_its_path(mounted: ASGIApp, tokens: Mapping[Role, str]) -> None:
-    answered = await ask(mounted, Asked("GET", f"{ROOT}/api/me", headers=bearer(tokens[Role.VIEWER])))
+    answered = await ask(mounted, Asked("GET", f"{ROOT}/api/v1/me", headers=bearer(tokens[Role.VIEWER])))
     assert (answered.status, answered.json["role"]) == (200, "viewer")
     assert (await ask(mounted, Asked("GET", f"{ROOT}/"))).headers["content-type"].startswith("text/html")
-    assert (await ask(mounted, Asked("GET", f"{ROOT}/api/me"))).refusal.error == "unauthorized"
+    assert (await ask(mounted, Asked("GET", f"{ROOT}/api/v1/me"))).refusal.code == "unauthorized"
     nowhere = await ask(mounted, Asked("GET", f"{ROOT}/nowhere"))
-    assert (nowhere.status, nowhere.refusal.error) == (404, "not_found")
+    assert (nowhere.status, nowhere.refusal.code) == (404, "not_found")
     assert nowhere.headers["x-content-type-options"] == "nosniff"
-    wrong = await ask(mounted, Asked("PUT", f"{ROOT}/api/me"))
+    wrong = await ask(mounted, Asked("PUT", f"{ROOT}/api/v1/me"))
     assert (wrong.status, wrong.headers["allow"]) == (405, "GET")
 
 
@@ -91,18 +91,18 @@ async def test_without_the_slash_at_its_end_it_leads_there(mounted: ASGIApp) -> 
 
 async def test_a_session_is_for_its_path_alone(mounted: ASGIApp, tokens: Mapping[Role, str]) -> None:
     signed_in = await ask(
-        mounted, Asked("POST", f"{ROOT}/api/session", json={"token": tokens[Role.OPERATOR]}, scheme="https")
+        mounted, Asked("POST", f"{ROOT}/api/v1/session", json={"token": tokens[Role.OPERATOR]}, scheme="https")
     )
     assert f"Path={ROOT};" in signed_in.headers["set-cookie"]
     cookie = signed_in.headers["set-cookie"].partition(";")[0]
     assert cookie.startswith(COOKIE)
-    acting = Asked("POST", f"{ROOT}/api/jobs/actions", json=RETRY, headers=(("cookie", cookie), *CSRF))
+    acting = Asked("POST", f"{ROOT}/api/v1/jobs/actions", json=RETRY, headers=(("cookie", cookie), *CSRF))
     assert (await ask(mounted, acting)).status == 200
 
 
 async def test_the_document_is_right_wherever_it_is_mounted(mounted: ASGIApp) -> None:
-    document = (await ask(mounted, Asked("GET", f"{ROOT}/api/openapi.json"))).json
-    there = httpx.URL(f"http://ops.example{ROOT}/api/openapi.json").join(document["servers"][0]["url"])
+    document = (await ask(mounted, Asked("GET", f"{ROOT}/api/v1/openapi.json"))).json
+    there = httpx.URL(f"http://ops.example{ROOT}/api/v1/openapi.json").join(document["servers"][0]["url"])
     assert str(there) == f"http://ops.example{ROOT}/"
 
 
@@ -145,8 +145,8 @@ async def test_django_says_who_asks(shop: Shop) -> None:
     site = operations(shop.app, authenticate=staff, timeout=PATIENT)
     web = in_django(site)
     cookie = ("cookie", f"staff={signing.dumps('grace')}")
-    assert (await ask(web, Asked("GET", f"{ROOT}/api/me", headers=(cookie,)))).json["name"] == "grace"
-    assert (await ask(web, Asked("GET", f"{ROOT}/api/me", headers=(("cookie", "staff=grace"),)))).status == 401
+    assert (await ask(web, Asked("GET", f"{ROOT}/api/v1/me", headers=(cookie,)))).json["name"] == "grace"
+    assert (await ask(web, Asked("GET", f"{ROOT}/api/v1/me", headers=(("cookie", "staff=grace"),)))).status == 401
     await site.state.operations.close()
 
 
@@ -157,7 +157,7 @@ def test_in_another_event_loop_it_opens_anew(shop: Shop, tokens: Mapping[Role, s
     site = operations(shop.app, timeout=PATIENT)
 
     async def once() -> int:
-        answered = await ask(site, Asked("GET", "/api/jobs", headers=bearer(tokens[Role.VIEWER])))
+        answered = await ask(site, Asked("GET", "/api/v1/jobs", headers=bearer(tokens[Role.VIEWER])))
         await site.state.operations.close()
         return answered.status
 
@@ -169,7 +169,7 @@ async def test_served_by_itself_it_closes_its_connections(shop: Shop, tokens: Ma
     headers = dict(bearer(tokens[Role.VIEWER]))
     with Served(site) as served:
         async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=30) as client:
-            assert (await client.get("/api/jobs", headers=headers)).status_code == 200
+            assert (await client.get("/api/v1/jobs", headers=headers)).status_code == 200
         opened = site.state.operations.first._open
         assert not opened.service._pool._pool.closed
     assert opened.service._pool._pool.closed
@@ -186,7 +186,7 @@ async def test_a_site_with_a_lifespan_can_close_it(shop: Shop, tokens: Mapping[R
 
     web = Starlette(routes=[Mount(ROOT, site)], lifespan=lifespan)
     async with web.router.lifespan_context(web):
-        answered = await ask(web, Asked("GET", f"{ROOT}/api/jobs", headers=bearer(tokens[Role.VIEWER])))
+        answered = await ask(web, Asked("GET", f"{ROOT}/api/v1/jobs", headers=bearer(tokens[Role.VIEWER])))
         assert answered.status == 200
     assert site.state.operations.first._open is None
     gc.collect()
@@ -194,7 +194,7 @@ async def test_a_site_with_a_lifespan_can_close_it(shop: Shop, tokens: Mapping[R
 
 async def test_no_more_connections_are_opened_than_it_may(shop: Shop, tokens: Mapping[Role, str]) -> None:
     site = operations(shop.app, connections=2, timeout=PATIENT)
-    asked = Asked("GET", "/api/overview", headers=bearer(tokens[Role.VIEWER]))
+    asked = Asked("GET", "/api/v1/overview", headers=bearer(tokens[Role.VIEWER]))
     answered = await asyncio.gather(*(ask(site, asked) for _ in range(20)))
     assert [one.status for one in answered] == [200] * 20
     assert site.state.operations.first.service._pool._pool.get_stats()["pool_size"] <= 2
@@ -213,7 +213,7 @@ async def test_the_address_may_come_from_the_environment(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_DATABASE_URL", shop.app.url)
     site = operations(timeout=PATIENT)
-    answered = await ask(site, Asked("GET", f"/api/jobs/{shop.waiting}", headers=bearer(tokens[Role.VIEWER])))
+    answered = await ask(site, Asked("GET", f"/api/v1/jobs/{shop.waiting}", headers=bearer(tokens[Role.VIEWER])))
     assert (answered.json["kind"], answered.json["payload"]["password"]) == ("mail.send", "[redacted]")
     assert answered.json["payload_bytes"] > len('{"password":""}')
     await site.state.operations.close()
@@ -221,8 +221,8 @@ async def test_the_address_may_come_from_the_environment(
 
 async def test_a_database_that_is_gone_is_said_so(tokens: Mapping[Role, str]) -> None:
     site = operations(url="postgresql://127.0.0.1:1/none")
-    answered = await ask(site, Asked("GET", "/api/jobs", headers=bearer(tokens[Role.VIEWER])))
+    answered = await ask(site, Asked("GET", "/api/v1/jobs", headers=bearer(tokens[Role.VIEWER])))
     assert answered.status == 503
-    assert answered.refusal.error in {"busy", "database_unreachable"}
+    assert answered.refusal.code in {"busy", "database_unreachable"}
     assert (await ask(site, Asked("GET", "/live"))).status == 200
     await site.state.operations.close()

@@ -47,7 +47,7 @@ def test_it_leads_nowhere_but_to_what_it_holds() -> None:
 def test_ids_are_strings_there() -> None:
     story = DOCUMENT["components"]["schemas"]["JobStory"]["properties"]["id"]
     assert story == {"type": "string", "pattern": "^[0-9]{1,19}$"}
-    (parameter,) = operations()["GET", "/api/jobs/{id}"]["parameters"]
+    (parameter,) = operations()["GET", "/api/v1/jobs/{id}"]["parameters"]
     assert parameter["schema"]["type"] == "string"
 
 

@@ -129,7 +129,7 @@ async def test_run_once_runs_what_is_due_and_says_what_it_did(site: Starlette, a
 async def test_run_once_is_in_the_audit(site: Starlette, app: Holdfast, developer: str) -> None:
     await enqueue(app, "mail.send", "a@example.org")
     await run_once(site, developer)
-    entry, begun = (await ask(site, Asked("GET", "/api/audit", headers=bearer(developer)))).json["entries"]
+    entry, begun = (await ask(site, Asked("GET", "/api/v1/audit", headers=bearer(developer)))).json["entries"]
     assert begun["action"] == "outbox.run_once.begin"
     assert (entry["who"], entry["role"], entry["action"], entry["jobs"]) == (
         "developer ann", "developer", "outbox.run_once", 1,
@@ -142,7 +142,7 @@ async def test_run_once_is_refused_where_no_handlers_are_loaded(database: str, d
     site = operations(None, url=database) if loaded == "nothing" else operations(Holdfast(database))
     try:
         answered = await ask(site, Asked("POST", "/outbox/run-once", headers=bearer(developer)))
-        assert (answered.status, answered.refusal.error) == (409, "no_handlers")
+        assert (answered.status, answered.refusal.code) == (409, "no_handlers")
         assert (await ask(site, Asked("GET", "/outbox/stats", headers=bearer(developer)))).status == 200
     finally:
         await site.state.operations.close()
@@ -172,7 +172,7 @@ async def test_two_ticks_do_not_run_at_once(
     async with asyncio.timeout(20):
         await began.wait()
     answered = await ask(site, Asked("POST", "/outbox/run-once", headers=bearer(developer)))
-    assert (answered.status, answered.refusal.error) == (409, "already_running")
+    assert (answered.status, answered.refusal.code) == (409, "already_running")
     gate.set()
     assert (await first)["completed"] == 1
     assert (await run_once(site, developer))["processed"] == 0, "the next may run"
@@ -227,8 +227,8 @@ async def test_a_tick_that_fails_is_in_the_audit_too(
 
     monkeypatch.setattr(site.state.operations.first.outbox, "run_once", failing)
     answered = await ask(site, Asked("POST", "/outbox/run-once", headers=bearer(developer)))
-    assert (answered.status, answered.refusal.error) == (503, "tick_failed")
-    (entry,) = (await ask(site, Asked("GET", "/api/audit", headers=bearer(developer)))).json["entries"]
+    assert (answered.status, answered.refusal.code) == (503, "tick_failed")
+    (entry,) = (await ask(site, Asked("GET", "/api/v1/audit", headers=bearer(developer)))).json["entries"]
     assert (entry["action"], entry["detail"]) == ("outbox.run_once", {"error": "outbox: ValueError: it broke"})
 
 

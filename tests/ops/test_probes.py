@@ -37,8 +37,8 @@ async def test_metrics_of_the_fleet_are_for_viewers(site: Starlette, tokens: Map
 async def test_metrics_may_be_for_everybody_and_nothing_else_is(shop: Shop) -> None:
     site = operations(shop.app, public_metrics=True, timeout=PATIENT)
     assert (await ask(site, Asked("GET", "/metrics"))).status == 200
-    assert (await ask(site, Asked("GET", "/api/overview"))).status == 401
-    document = (await ask(site, Asked("GET", "/api/openapi.json"))).json
+    assert (await ask(site, Asked("GET", "/api/v1/overview"))).status == 401
+    document = (await ask(site, Asked("GET", "/api/v1/openapi.json"))).json
     assert document["paths"]["/metrics"]["get"]["security"] == []
     await site.state.operations.close()
 

@@ -64,10 +64,11 @@ async def test_it_is_refused(case: Case, site: Starlette, world: World, caplog: 
     caplog.set_level(logging.DEBUG)
     asked = case.asked(world)
     answered = await ask(site, asked)
-    assert (answered.status, answered.refusal.error) == (case.status, case.code), answered.body[:500]
-    assert answered.refusal.message
+    assert (answered.status, answered.refusal.code) == (case.status, case.code), answered.body[:500]
+    assert answered.refusal.detail
     assert len(answered.body) < 2_000
-    assert answered.headers["content-type"] == "application/json"
+    assert answered.headers["content-type"] == "application/problem+json"
+    assert answered.refusal.request_id == answered.headers["x-request-id"]
     assert answered.headers["cache-control"] == "no-store"
     assert ("www-authenticate" in answered.headers) == (case.status == 401)
     assert ("allow" in answered.headers) == (case.status == 405)
@@ -82,11 +83,13 @@ async def test_it_is_refused(case: Case, site: Starlette, world: World, caplog: 
 
 async def test_what_the_world_may_do_is_done(site: Starlette, world: World) -> None:
     """Else the table would prove nothing."""
-    acting = Asked("POST", "/api/jobs/actions", json=RETRY, headers=bearer(world.operator))
+    acting = Asked("POST", "/api/v1/jobs/actions", json=RETRY, headers=bearer(world.operator))
     assert (await ask(site, acting)).status == 200
     for more in ((), (("origin", "http://ops.example"),), (("sec-fetch-site", "same-origin"), ("origin", "http://x"))):
         assert (await ask(site, replace(acting, headers=(*world.session, *CSRF, *more)))).status == 200
     looking = Asked("GET", "/outbox/stats", headers=bearer(world.issuer.token()))
     assert (await ask(site, looking)).status == 200
-    login = Asked("POST", "/api/session", json={"token": world.viewer}, headers=(("origin", "http://ops.example:80"),))
+    login = Asked(
+        "POST", "/api/v1/session", json={"token": world.viewer}, headers=(("origin", "http://ops.example:80"),)
+    )
     assert (await ask(site, login)).status == 200

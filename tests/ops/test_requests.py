@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,7 +28,7 @@ SECONDS = 20.0
 
 def acting(token: str) -> dict[str, Any]:
     headers = (*bearer(token), ("content-type", "application/json"))
-    return Asked("POST", "/api/jobs/actions", headers=headers, body=[b""]).scope()
+    return Asked("POST", "/api/v1/jobs/actions", headers=headers, body=[b""]).scope()
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(
@@ -67,23 +68,46 @@ async def test_who_leaves_in_the_middle_of_a_body_is_not_answered(
 async def test_a_refusal_names_fields_and_repeats_nothing(site: Starlette, tokens: Mapping[Role, str]) -> None:
     secret = tokens[Role.DEVELOPER]
     reply = {"action": secret, "ids": [secret], secret: 1, "at": secret, "filter": {secret: secret}, "limit": secret}
-    asked = Asked("POST", "/api/jobs/actions", json=reply, headers=bearer(tokens[Role.OPERATOR]))
+    asked = Asked("POST", "/api/v1/jobs/actions", json=reply, headers=bearer(tokens[Role.OPERATOR]))
     refusal = (await ask(site, asked)).refusal
-    assert all(name in refusal.message for name in ("action: ", "ids.0: ", "at: "))
-    assert secret.split("_", 2)[2] not in refusal.message
+    assert all(name in refusal.detail for name in ("action: ", "ids.0: ", "at: "))
+    assert secret.split("_", 2)[2] not in refusal.detail
 
 
 async def test_more_than_five_faults_are_counted(site: Starlette, tokens: Mapping[Role, str]) -> None:
     query = "&".join(f"unknown{number}=1" for number in range(9))
-    answered = await ask(site, Asked("GET", "/api/jobs", query, headers=bearer(tokens[Role.VIEWER])))
-    assert answered.refusal.message.endswith("and 4 more")
+    answered = await ask(site, Asked("GET", "/api/v1/jobs", query, headers=bearer(tokens[Role.VIEWER])))
+    assert answered.refusal.detail.endswith("and 4 more")
 
 
 async def test_a_name_may_hold_what_an_address_may_not(site: Starlette, tokens: Mapping[Role, str]) -> None:
     headers = bearer(tokens[Role.OPERATOR])
     for name, path in (("mail/bulk", "mail%2Fbulk"), ("é ü?#", "%C3%A9%20%C3%BC%3F%23"), ("a%2Fb", "a%252Fb")):
-        asked = Asked("POST", f"/api/queues/{path}/actions", json={"action": "pause"}, headers=headers)
-        assert f"No queue is named {name}: " in (await ask(site, asked)).json["message"]
+        asked = Asked("POST", f"/api/v1/queues/{path}/actions", json={"action": "pause"}, headers=headers)
+        assert f"No queue is named {name}: " in (await ask(site, asked)).refusal.detail
+
+
+async def test_a_refusal_names_the_field_that_is_wrong(site: Starlette, tokens: Mapping[Role, str]) -> None:
+    headers = bearer(tokens[Role.OPERATOR])
+    for asked, field in (
+        (Asked("GET", "/api/v1/jobs", "limit=9999"), "limit"),
+        (Asked("GET", "/api/v1/jobs/x"), "id"),
+        (Asked("GET", "/api/v1/jobs", "created_from=2030-01-31T12:00:00%2B99:00"), "created_from"),
+        (Asked("POST", "/api/v1/jobs/actions", json={"action": "cancel", "filter": {"kind": ""}}), "filter.kind"),
+        (Asked("POST", "/api/v1/jobs/actions", json={"action": "cancel", "ids": ["1", "x"]}), "ids.1"),
+    ):
+        refusal = (await ask(site, replace(asked, headers=headers))).refusal
+        assert (refusal.type, refusal.title, refusal.status) == ("urn:holdfast:problem:invalid", "Invalid", 422)
+        assert refusal.field == field
+
+
+async def test_every_answer_has_the_id_that_its_request_sent_or_a_new_one(site: Starlette) -> None:
+    sent = await ask(site, Asked("GET", "/api/v1/me", headers=(("x-request-id", "edge-7:a"),)))
+    assert (sent.headers["x-request-id"], sent.refusal.request_id) == ("edge-7:a", "edge-7:a")
+    for wrong in ("", "a b", "x" * 65, "a\nb"):
+        answers = [await ask(site, Asked("GET", path, headers=(("x-request-id", wrong),))) for path in ("/", "/live")]
+        made = {answer.headers["x-request-id"] for answer in answers}
+        assert len(made - {wrong}) == 2
 
 
 # --- over a socket
@@ -114,7 +138,8 @@ async def said_to(served: Served, request: bytes) -> bytes:
     "target",
     [
         "/../../../../etc/passwd", "/assets/../../../application.py", "/assets/..\\..\\application.py", "//etc/passwd",
-        "/assets/%2e%2e/%2e%2e/application.py", "/%c0%ae%c0%ae/etc/passwd", "/api/me%00.html", "/api/jobs/1%0d%0aX: y",
+        "/assets/%2e%2e/%2e%2e/application.py", "/%c0%ae%c0%ae/etc/passwd", "/api/v1/me%00.html",
+        "/api/v1/jobs/1%0d%0aX: y",
         "http://evil.example/../application.py", "/\u00ff",
     ],
 )  # fmt: skip
@@ -131,10 +156,10 @@ async def test_an_oversized_body_is_refused_over_a_socket(
     served: Served, tokens: Mapping[Role, str], length: str
 ) -> None:
     head = (
-        f"POST /api/jobs/actions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tokens[Role.OPERATOR]}\r\n"
+        f"POST /api/v1/jobs/actions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tokens[Role.OPERATOR]}\r\n"
         f"Content-Type: application/json\r\n{length}\r\n\r\n"
     )
     body = b"".join(b"3e8\r\n" + b" " * 1_000 + b"\r\n" for _ in range(80)) if "chunked" in length else b" " * 80_000
     answer = await said_to(served, head.encode() + body)
     assert answer.startswith(b"HTTP/1.1 413")
-    assert b'"error":"too_large"' in answer
+    assert b'"type":"urn:holdfast:problem:too_large"' in answer

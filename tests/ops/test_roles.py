@@ -37,40 +37,40 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("GET", "/live"): Example(),
     ("GET", "/ready"): Example(),
     ("GET", "/metrics"): Example(),
-    ("GET", "/api/openapi.json"): Example(),
-    ("POST", "/api/session"): Example(json={"token": "{token}"}),
-    ("DELETE", "/api/session"): Example(),
-    ("GET", "/api/me"): Example(),
-    ("GET", "/api/databases"): Example(),
-    ("GET", "/api/overview"): Example(query="minutes=30"),
-    ("GET", "/api/overview/live"): Example(),
-    ("GET", "/api/jobs"): Example(query="kind=mail.send&status=pending&limit=2&created_from=2020-01-01T00:00:00Z"),
-    ("POST", "/api/order-keys/actions"): Example(json={"action": "resume", "key": "account 7"}, status=404),
-    ("POST", "/api/jobs/actions"): Example(json={"action": "cancel", "filter": {"queue": "mail"}, "preview": True}),
-    ("GET", "/api/jobs/{id}"): Example(id="{completed}"),
-    ("GET", "/api/chains"): Example(query="limit=5"),
-    ("GET", "/api/chains/{id}"): Example(id="{chain}"),
-    ("GET", "/api/dead-letters"): Example(query="kind=mail.break"),
-    ("GET", "/api/runners"): Example(),
-    ("GET", "/api/runners/{name}/runs"): Example(name="carts.sweep", query="limit=5"),
-    ("POST", "/api/runners/{name}/actions"): Example(name="carts.sweep", json={"action": "pause"}),
-    ("GET", "/api/runs"): Example(query="limit=5"),
-    ("GET", "/api/workers"): Example(),
-    ("GET", "/api/queues"): Example(),
-    ("POST", "/api/queues/{queue}/actions"): Example(name="mail", json={"action": "drain", "preview": True}),
-    ("PUT", "/api/queues/{queue}"): Example(name="mail", json={"concurrency": 4, "lease_ms": None, "rate": 2.5}),
-    ("GET", "/api/limits"): Example(),
-    ("PUT", "/api/limits/{name}"): Example(name="mail-server", json={"concurrency": 4, "rate": "10/s"}),
-    ("DELETE", "/api/limits/{name}"): Example(name="mail-server"),
-    ("GET", "/api/kinds"): Example(),
-    ("GET", "/api/subscriptions"): Example(),
-    ("GET", "/api/subscriptions/{name}/parked"): Example(name="ledger", query="limit=5"),
-    ("POST", "/api/subscriptions/{name}/actions"): Example(name="ledger", json={"action": "pause"}),
-    ("GET", "/api/archive"): Example(),
-    ("GET", "/api/archive/exports"): Example(query="source=job_history&since=2026-01-01&limit=5"),
-    ("PUT", "/api/archive/retention"): Example(json={"family": "job_history", "days": 90}),
-    ("GET", "/api/archive/jobs/{id}"): Example(id="{completed}", status=404),
-    ("GET", "/api/audit"): Example(query="limit=5"),
+    ("GET", "/api/v1/openapi.json"): Example(),
+    ("POST", "/api/v1/session"): Example(json={"token": "{token}"}),
+    ("DELETE", "/api/v1/session"): Example(),
+    ("GET", "/api/v1/me"): Example(),
+    ("GET", "/api/v1/databases"): Example(),
+    ("GET", "/api/v1/overview"): Example(query="minutes=30"),
+    ("GET", "/api/v1/overview/live"): Example(),
+    ("GET", "/api/v1/jobs"): Example(query="kind=mail.send&status=pending&limit=2&created_from=2020-01-01T00:00:00Z"),
+    ("POST", "/api/v1/order-keys/actions"): Example(json={"action": "resume", "key": "account 7"}, status=404),
+    ("POST", "/api/v1/jobs/actions"): Example(json={"action": "cancel", "filter": {"queue": "mail"}, "preview": True}),
+    ("GET", "/api/v1/jobs/{id}"): Example(id="{completed}"),
+    ("GET", "/api/v1/chains"): Example(query="limit=5"),
+    ("GET", "/api/v1/chains/{id}"): Example(id="{chain}"),
+    ("GET", "/api/v1/dead-letters"): Example(query="kind=mail.break"),
+    ("GET", "/api/v1/runners"): Example(),
+    ("GET", "/api/v1/runners/{name}/runs"): Example(name="carts.sweep", query="limit=5"),
+    ("POST", "/api/v1/runners/{name}/actions"): Example(name="carts.sweep", json={"action": "pause"}),
+    ("GET", "/api/v1/runs"): Example(query="limit=5"),
+    ("GET", "/api/v1/workers"): Example(),
+    ("GET", "/api/v1/queues"): Example(),
+    ("POST", "/api/v1/queues/{queue}/actions"): Example(name="mail", json={"action": "drain", "preview": True}),
+    ("PUT", "/api/v1/queues/{queue}"): Example(name="mail", json={"concurrency": 4, "lease_ms": None, "rate": 2.5}),
+    ("GET", "/api/v1/limits"): Example(),
+    ("PUT", "/api/v1/limits/{name}"): Example(name="mail-server", json={"concurrency": 4, "rate": "10/s"}),
+    ("DELETE", "/api/v1/limits/{name}"): Example(name="mail-server"),
+    ("GET", "/api/v1/kinds"): Example(),
+    ("GET", "/api/v1/subscriptions"): Example(),
+    ("GET", "/api/v1/subscriptions/{name}/parked"): Example(name="ledger", query="limit=5"),
+    ("POST", "/api/v1/subscriptions/{name}/actions"): Example(name="ledger", json={"action": "pause"}),
+    ("GET", "/api/v1/archive"): Example(),
+    ("GET", "/api/v1/archive/exports"): Example(query="source=job_history&since=2026-01-01&limit=5"),
+    ("PUT", "/api/v1/archive/retention"): Example(json={"family": "job_history", "days": 90}),
+    ("GET", "/api/v1/archive/jobs/{id}"): Example(id="{completed}", status=404),
+    ("GET", "/api/v1/audit"): Example(query="limit=5"),
     ("GET", "/outbox/stats"): Example(),
     ("POST", "/outbox/run-once"): Example(),
 }
@@ -80,14 +80,14 @@ NAMES = [f"{route.method} {route.path}" for route in ROUTES]
 def asked(route: Route, shop: Shop, token: str | None, viewer: str) -> Asked:
     example = EXAMPLES[route.method, route.path]
     id_ = example.id.format(**shop._asdict())
-    body = {"token": viewer} if route.path == "/api/session" and example.json else example.json
+    body = {"token": viewer} if route.path == "/api/v1/session" and example.json else example.json
     return Asked(
         route.method,
         route.path.replace("{id}", id_).replace("{name}", example.name).replace("{queue}", example.name),
         query=example.query,
         json=body,
         headers=() if token is None else bearer(token),
-        listens=2 if route.path == "/api/overview/live" else None,
+        listens=2 if route.path == "/api/v1/overview/live" else None,
     )
 
 
@@ -116,7 +116,7 @@ async def test_a_route_answers_401_403_or_200_as_the_table_says(
     assert "unsafe" not in answered.headers["content-security-policy"]
     assert ("www-authenticate" in answered.headers) == (expected == 401)
     if expected != 200:
-        assert Refusal.model_validate_json(answered.body).error
+        assert Refusal.model_validate_json(answered.body).code
     elif models := answers(route):
         assert any(_fits(model, answered.body) for model in models), answered
 

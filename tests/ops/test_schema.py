@@ -31,7 +31,7 @@ GENERATION = {"max-examples": EXAMPLES, "deterministic": True, "with-security-pa
 
 DOCUMENT = document(ROUTES)
 # A stream does not end by itself, and readiness answers 503 where no worker lives: they have tests of their own.
-LEFT_OUT = {"/api/overview/live", "/ready"}
+LEFT_OUT = {"/api/v1/overview/live", "/ready"}
 ASKED = [
     (method.upper(), path) for path, methods in DOCUMENT["paths"].items() if path not in LEFT_OUT for method in methods
 ]
@@ -66,7 +66,7 @@ def served(shop: Shop) -> Iterator[Served]:
         yield served
 
 
-@pytest.mark.nightly(daily=["GET-/api/queues", "POST-/api/queues/{queue}/actions"])
+@pytest.mark.nightly(daily=["GET-/api/v1/queues", "POST-/api/v1/queues/{queue}/actions"])
 @pytest.mark.parametrize(("method", "path"), ASKED)
 def test_every_answer_is_one_that_the_document_describes(  # noqa: PLR0917 - fixtures are arguments
     method: str,

@@ -3,6 +3,7 @@ import { api } from "../api";
 import { serverNow } from "../clock";
 import { before, exportId, period, SOURCES, step } from "../exports";
 import { bytes, count, share } from "../number";
+import type { ArchiveSource, ArchiveSummary, ExportLine, RetentionLine } from "../openapi";
 import { Badge } from "../parts/badge";
 import { ActButton, Button } from "../parts/button";
 import { Choice } from "../parts/field";
@@ -14,7 +15,6 @@ import { Bones, Loaded, Notice } from "../parts/state";
 import { type Column, Table } from "../parts/table";
 import { Time } from "../parts/time";
 import { useResource } from "../resource";
-import type { ArchiveSource, ArchiveSummary, ExportLine, RetentionLine } from "../types";
 
 const EVERY_MS = 10_000;
 const RUNNING_MS = 2000;
@@ -22,7 +22,7 @@ const FIRST = 48;
 const MOST = 1000;
 
 export function ArchivePage() {
-  const archive = useResource("archive", api.archive, EVERY_MS);
+  const archive = useResource("archive", api.getArchive, EVERY_MS);
   const [edited, setEdited] = useState<RetentionLine | null>(null);
   const summary = archive.value;
   return (
@@ -139,7 +139,7 @@ function Periods({ sources }: { sources: ArchiveSource[] }) {
   const exports = useResource(
     `exports ${source}`,
     async (signal) => {
-      const page = await api.exports({ source: source || null, limit }, signal);
+      const page = await api.listExports({ source: source || null, limit }, signal);
       setRunning(page.exports.some((line) => line.running));
       return page;
     },

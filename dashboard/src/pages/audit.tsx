@@ -1,6 +1,7 @@
 import { api } from "../api";
 import { flat } from "../detail";
 import { count } from "../number";
+import type { AuditLine } from "../openapi";
 import { LookedLine } from "../parts/looked";
 import { Page } from "../parts/page";
 import { Refresh } from "../parts/refresh";
@@ -8,7 +9,6 @@ import { Bones, Failure, Notice } from "../parts/state";
 import { type Column, Table } from "../parts/table";
 import { Time } from "../parts/time";
 import { useSearch } from "../searching";
-import type { AuditLine } from "../types";
 
 const COLUMNS: Column<AuditLine>[] = [
   { name: "When", head: true, cell: (line) => <Time at={line.at} /> },
@@ -33,7 +33,7 @@ const COLUMNS: Column<AuditLine>[] = [
 
 export function AuditPage() {
   const search = useSearch("audit", async (before, signal) => {
-    const page = await api.audit(before, signal);
+    const page = await api.listAudit({ before, limit: 50 }, signal);
     return { lines: page.entries, next: page.next };
   });
   const { found } = search;

@@ -1,6 +1,7 @@
 import { useState } from "preact/hooks";
 import { api } from "../api";
 import { many } from "../number";
+import type { ChainGraph, ChainNode } from "../openapi";
 import { StatusBadge } from "../parts/badge";
 import { Diagram } from "../parts/diagram";
 import { Json } from "../parts/json";
@@ -12,14 +13,13 @@ import { type Column, Table } from "../parts/table";
 import { Time } from "../parts/time";
 import { useResource } from "../resource";
 import { to } from "../route";
-import type { ChainGraph, ChainNode } from "../types";
 
 const EVERY_MS = 5000;
 type View = "graph" | "list";
 
 export function ChainPage({ id }: { id: string }) {
   const [view, setView] = useState<View>(matchMedia("(max-width: 40rem)").matches ? "list" : "graph");
-  const chain = useResource(`chain ${id}`, (signal) => api.chain(id, signal), EVERY_MS);
+  const chain = useResource(`chain ${id}`, (signal) => api.getChain(id, signal), EVERY_MS);
   const graph = chain.value;
   return (
     <Page

@@ -1,6 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { api } from "../api";
 import { isStatus, STATUSES } from "../filter";
+import type { ChainItem } from "../openapi";
 import { StatusBadge } from "../parts/badge";
 import { Button } from "../parts/button";
 import { Choice, Field } from "../parts/field";
@@ -13,7 +14,6 @@ import { Time } from "../parts/time";
 import { go, route, to } from "../route";
 import { useSearch } from "../searching";
 import { between, duration } from "../time";
-import type { ChainItem } from "../types";
 
 const COLUMNS: Column<ChainItem>[] = [
   {
@@ -53,7 +53,7 @@ export function ChainsPage() {
   const asked = query.get("status");
   const status = isStatus(asked) ? asked : null;
   const search = useSearch(query.toString(), async (before, signal) => {
-    const page = await api.chains({ kind, status, before, limit: 50 }, signal);
+    const page = await api.listChains({ kind, status, before, limit: 50 }, signal);
     return { lines: page.chains, next: page.next, looked: page.looked };
   });
   const { found } = search;

@@ -1,5 +1,6 @@
 import { api } from "../api";
 import { compact, count, many } from "../number";
+import type { DatabaseFigures, DatabaseLine } from "../openapi";
 import { Badge } from "../parts/badge";
 import type { IconName } from "../parts/icon";
 import { Page } from "../parts/page";
@@ -11,7 +12,6 @@ import { useResource } from "../resource";
 import { to } from "../route";
 import type { Tone } from "../story";
 import { coarse, duration } from "../time";
-import type { DatabaseFigures, DatabaseLine } from "../types";
 
 const EVERY_MS = 3_000;
 const STATES: Record<DatabaseLine["state"], [Tone, IconName]> = {
@@ -22,7 +22,7 @@ const STATES: Record<DatabaseLine["state"], [Tone, IconName]> = {
 
 /** Every database, and how much waits in each. */
 export function DatabasesPage() {
-  const databases = useResource("databases", api.databases, EVERY_MS);
+  const databases = useResource("databases", api.listDatabases, EVERY_MS);
   return (
     <Page title="Databases" note="Choose one to see its jobs." aside={<Refresh />}>
       <Loaded of={databases} skeleton={<Bones rows={5} />}>

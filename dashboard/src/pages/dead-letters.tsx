@@ -1,6 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { api } from "../api";
 import { compact, count, many } from "../number";
+import type { DeadLetterGroup, DeadLetters, JobFilter, ListDeadLettersQuery } from "../openapi";
 import { ActButton, Button } from "../parts/button";
 import { Field } from "../parts/field";
 import { Icon } from "../parts/icon";
@@ -12,14 +13,13 @@ import { Time } from "../parts/time";
 import { useResource } from "../resource";
 import { go, route, to } from "../route";
 import { absolute, fromField, toField } from "../time";
-import type { DeadLetterGroup, DeadLetterSearch, DeadLetters, JobFilter } from "../types";
 
 const FIELDS = ["kind", "queue", "created_from", "created_until"] as const;
 
 export function DeadLettersPage() {
   const { query } = route.value;
-  const search: DeadLetterSearch = Object.fromEntries(FIELDS.map((field) => [field, query.get(field)]));
-  const letters = useResource(`dead letters ${query}`, (signal) => api.deadLetters(search, signal));
+  const search: ListDeadLettersQuery = Object.fromEntries(FIELDS.map((field) => [field, query.get(field)]));
+  const letters = useResource(`dead letters ${query}`, (signal) => api.listDeadLetters(search, signal));
   const [group, setGroup] = useState<DeadLetterGroup | null>(null);
   return (
     <Page title="Dead letters" note="Jobs that failed for good, grouped by error." aside={<Refresh />}>
@@ -40,7 +40,7 @@ export function DeadLettersPage() {
   );
 }
 
-function filterOf(group: DeadLetterGroup, search: DeadLetterSearch): JobFilter {
+function filterOf(group: DeadLetterGroup, search: ListDeadLettersQuery): JobFilter {
   const { kind, queue, error_code } = group;
   const filter: JobFilter = { status: "failed", kind, queue, error_code };
   if (search.created_from) filter.created_from = search.created_from;
@@ -127,11 +127,11 @@ function Group({
   );
 }
 
-function LetterFilters({ search }: { search: DeadLetterSearch }) {
+function LetterFilters({ search }: { search: ListDeadLettersQuery }) {
   const [draft, setDraft] = useState(search);
   // biome-ignore lint/correctness/useExhaustiveDependencies: another search, another draft
   useEffect(() => setDraft(search), [JSON.stringify(search)]);
-  const set = (change: DeadLetterSearch) => setDraft({ ...draft, ...change });
+  const set = (change: ListDeadLettersQuery) => setDraft({ ...draft, ...change });
   return (
     <form
       class="filters"

@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import { useAction } from "../action";
 import { api } from "../api";
 import { many } from "../number";
+import type { JobStory, Status } from "../openapi";
 import { StatusBadge } from "../parts/badge";
 import { ActButton } from "../parts/button";
 import { JobActionDialog, VERBS, type Verb } from "../parts/job-action";
@@ -12,7 +13,6 @@ import { Refresh } from "../parts/refresh";
 import { Loaded } from "../parts/state";
 import { useResource } from "../resource";
 import { to } from "../route";
-import type { JobStory, Status } from "../types";
 
 const EVERY_MS = 4000;
 const ENDED = new Set<Status>(["completed", "failed", "cancelled"]);
@@ -29,7 +29,7 @@ export function JobPage({ id }: { id: string }) {
   const job = useResource(
     `job ${id}`,
     async (signal) => {
-      const story = await api.job(id, signal);
+      const story = await api.getJob(id, signal);
       setEnded(ENDED.has(story.status));
       return story;
     },

@@ -2,6 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import { api } from "../api";
 import { fromQuery, isEmpty, toQuery } from "../filter";
 import { many } from "../number";
+import type { JobFilter } from "../openapi";
 import { ActButton, Button } from "../parts/button";
 import { Filters } from "../parts/filters";
 import { JobActionDialog, type Target, VERBS, type Verb } from "../parts/job-action";
@@ -12,7 +13,6 @@ import { Refresh } from "../parts/refresh";
 import { Bones, Failure, Notice } from "../parts/state";
 import { go, route, to } from "../route";
 import { useSearch } from "../searching";
-import type { JobFilter } from "../types";
 
 const ORDER: Verb[] = ["retry", "cancel", "reschedule", "delete"];
 
@@ -20,7 +20,7 @@ export function JobsPage() {
   const filter = fromQuery(route.value.query);
   const key = toQuery(filter).toString();
   const search = useSearch(key, async (before, signal) => {
-    const page = await api.jobs({ ...filter, before, limit: 50 }, signal);
+    const page = await api.listJobs({ ...filter, before, limit: 50 }, signal);
     return { lines: page.jobs, next: page.next, looked: page.looked };
   });
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());

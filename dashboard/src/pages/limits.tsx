@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import { useAction } from "../action";
 import { api } from "../api";
 import { compact, count } from "../number";
+import type { LimitLine } from "../openapi";
 import { ActButton } from "../parts/button";
 import { EditLimit } from "../parts/limit-dialog";
 import { Page } from "../parts/page";
@@ -11,14 +12,13 @@ import { type Column, Table } from "../parts/table";
 import { Time } from "../parts/time";
 import { useResource } from "../resource";
 import { duration } from "../time";
-import type { LimitLine } from "../types";
 
 const EVERY_MS = 10_000;
 /** More are not counted. */
 const MOST = 10_000;
 
 export function LimitsPage() {
-  const limits = useResource("limits", api.limits, EVERY_MS);
+  const limits = useResource("limits", api.listLimits, EVERY_MS);
   const { busy, run } = useAction(limits.reload);
   const [edited, setEdited] = useState<LimitLine | null>(null);
   const actions: Column<LimitLine> = {

@@ -3,6 +3,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { api } from "../api";
 import { tick } from "../clock";
 import { LiveOverview } from "../live";
+import type { Overview } from "../openapi";
 import { Chart } from "../parts/chart";
 import { LiveMark } from "../parts/live-mark";
 import { Page } from "../parts/page";
@@ -14,7 +15,6 @@ import { Verdict } from "../parts/verdict";
 import { REFRESH } from "../resource";
 import { route } from "../route";
 import { backlog, counts, extended, percentiles, type Sample } from "../series";
-import type { Overview } from "../types";
 
 const COMPLETED: Line[] = [{ name: "completed", colour: "accent", draw: "bar" }];
 const TROUBLE: Line[] = [
@@ -58,7 +58,11 @@ export function OverviewPage() {
 /** Follow the live overview while the page is open and in sight, and keep a trail of what waited. */
 function useLiveOverview(database: string): LiveOverview {
   const live = useMemo(
-    () => new LiveOverview({ load: api.overview, open: () => new EventSource(api.live()) }),
+    () =>
+      new LiveOverview({
+        load: (signal) => api.getOverview({}, signal),
+        open: () => new EventSource(api.watchOverview()),
+      }),
     [],
   );
   useEffect(() => {

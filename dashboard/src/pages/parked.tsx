@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks";
 import { api } from "../api";
+import type { ParkedLine } from "../openapi";
 import { Badge } from "../parts/badge";
 import { ActButton } from "../parts/button";
 import { LookedLine } from "../parts/looked";
@@ -11,12 +12,11 @@ import { type Column, Table } from "../parts/table";
 import { Time } from "../parts/time";
 import { to } from "../route";
 import { useSearch } from "../searching";
-import type { ParkedLine } from "../types";
 
 export function ParkedPage({ name }: { name: string }) {
   const [releasing, setReleasing] = useState<{ of: string | null } | null>(null);
   const search = useSearch(`parked ${name}`, async (before, signal) => {
-    const page = await api.parked(name, before, signal);
+    const page = await api.listParkedEvents(name, { before, limit: 50 }, signal);
     return { lines: page.parked, next: page.next };
   });
   const { found } = search;

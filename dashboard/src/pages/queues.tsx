@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import { useAction } from "../action";
 import { api } from "../api";
 import { compact, count } from "../number";
+import type { QueueLine } from "../openapi";
 import { Badge } from "../parts/badge";
 import { ActButton } from "../parts/button";
 import { KindTable } from "../parts/kind-table";
@@ -14,13 +15,12 @@ import { Time } from "../parts/time";
 import { useResource } from "../resource";
 import { to } from "../route";
 import { duration } from "../time";
-import type { QueueLine } from "../types";
 
 const EVERY_MS = 10_000;
 
 export function QueuesPage() {
-  const queues = useResource("queues", api.queues, EVERY_MS);
-  const kinds = useResource("kinds", api.kinds, EVERY_MS);
+  const queues = useResource("queues", api.listQueues, EVERY_MS);
+  const kinds = useResource("kinds", api.listKinds, EVERY_MS);
   const { busy, run } = useAction(queues.reload);
   const [edited, setEdited] = useState<QueueLine | null>(null);
   const [drained, setDrained] = useState<string | null>(null);

@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import { useAction } from "../action";
 import { api } from "../api";
 import { compact, count, many } from "../number";
+import type { PartitionLine, SubscriptionLine } from "../openapi";
 import { Badge } from "../parts/badge";
 import { ActButton } from "../parts/button";
 import { Page } from "../parts/page";
@@ -13,7 +14,6 @@ import { Time } from "../parts/time";
 import { useResource } from "../resource";
 import { to } from "../route";
 import { duration } from "../time";
-import type { PartitionLine, SubscriptionLine } from "../types";
 
 const EVERY_MS = 10_000;
 const BEHIND_SECONDS = 60;
@@ -21,7 +21,7 @@ const BEHIND_SECONDS = 60;
 type Asking = { what: "replay" | "skip"; name: string };
 
 export function RelaysPage() {
-  const relays = useResource("subscriptions", api.subscriptions, EVERY_MS);
+  const relays = useResource("subscriptions", api.listSubscriptions, EVERY_MS);
   const [asking, setAsking] = useState<Asking | null>(null);
   const close = () => setAsking(null);
   return (

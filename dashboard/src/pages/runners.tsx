@@ -1,6 +1,7 @@
 import { useAction } from "../action";
 import { api } from "../api";
 import { now } from "../clock";
+import type { RunnerAction, RunnerLine } from "../openapi";
 import { Badge } from "../parts/badge";
 import { ActButton } from "../parts/button";
 import { Page } from "../parts/page";
@@ -12,13 +13,12 @@ import { Time } from "../parts/time";
 import { useResource } from "../resource";
 import { to } from "../route";
 import { between, brief, duration } from "../time";
-import type { RunnerAction, RunnerLine } from "../types";
 
 const EVERY_MS = 10_000;
 const WHAT = { runner: "runner", job: "schedule of a job", loop: "loop of each worker" };
 
 export function RunnersPage() {
-  const runners = useResource("runners", api.runners, EVERY_MS);
+  const runners = useResource("runners", api.listRunners, EVERY_MS);
   const { busy, run } = useAction(runners.reload);
   const act = (name: string, action: RunnerAction["action"]) =>
     run(`${action} ${name}`, () => api.actOnRunner(name, { action }));

@@ -1,4 +1,5 @@
 import { api } from "../api";
+import type { RunLine } from "../openapi";
 import { Page } from "../parts/page";
 import { Refresh } from "../parts/refresh";
 import { Counts, Outcome } from "../parts/run";
@@ -8,7 +9,6 @@ import { Time } from "../parts/time";
 import { useResource } from "../resource";
 import { to } from "../route";
 import { between, duration } from "../time";
-import type { RunLine } from "../types";
 
 const EVERY_MS = 15_000;
 const MOST = 100;
@@ -26,7 +26,11 @@ const COLUMNS: Column<RunLine>[] = [
 ];
 
 export function RunsPage({ name }: { name: string }) {
-  const runs = useResource(`runs ${name}`, (signal) => api.runs(name, MOST, signal), EVERY_MS);
+  const runs = useResource(
+    `runs ${name}`,
+    (signal) => api.listRunsOfRunner(name, { limit: MOST }, signal),
+    EVERY_MS,
+  );
   return (
     <Page
       title={name}

@@ -1,5 +1,6 @@
 import { api } from "../api";
 import { compact, count, many } from "../number";
+import type { UnservedKind, WorkerLine } from "../openapi";
 import { Badge } from "../parts/badge";
 import { Icon, type IconName } from "../parts/icon";
 import { Page } from "../parts/page";
@@ -11,7 +12,6 @@ import { useResource } from "../resource";
 import { to } from "../route";
 import type { Tone } from "../story";
 import { duration } from "../time";
-import type { UnservedKind, WorkerLine } from "../types";
 
 const EVERY_MS = 10_000;
 const STATES: Record<WorkerLine["state"], [Tone, IconName]> = {
@@ -46,7 +46,7 @@ const COLUMNS: Column<WorkerLine>[] = [
 ];
 
 export function WorkersPage() {
-  const workers = useResource("workers", api.workers, EVERY_MS);
+  const workers = useResource("workers", api.listWorkers, EVERY_MS);
   return (
     <Page title="Workers" note="Live ones first." aside={<Refresh />}>
       <Loaded of={workers} skeleton={<Bones rows={5} />}>

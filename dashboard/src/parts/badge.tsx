@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
+import type { Status } from "../openapi";
 import type { Tone } from "../story";
-import type { Status } from "../types";
 import { Icon, type IconName } from "./icon";
 
 const TONES: Record<Status, Tone> = {

@@ -1,7 +1,7 @@
 import { useMemo, useRef } from "preact/hooks";
 import { draw, NODE_HEIGHT, NODE_WIDTH, neighbour, type Placed } from "../graph";
+import type { ChainGraph } from "../openapi";
 import { to } from "../route";
-import type { ChainGraph } from "../types";
 import { statusTone } from "./badge";
 import { Icon } from "./icon";
 

@@ -1,10 +1,10 @@
 import { useEffect, useState } from "preact/hooks";
 import { api } from "../api";
 import { isEmpty, NAMES, STATUSES, TIMES, toQuery, type WORDS } from "../filter";
+import type { JobFilter, Status } from "../openapi";
 import { useResource } from "../resource";
 import { go, to } from "../route";
 import { fromField, toField } from "../time";
-import type { JobFilter, Status } from "../types";
 import { Button } from "./button";
 import { Field } from "./field";
 import { Icon } from "./icon";
@@ -22,7 +22,7 @@ export function Filters({ filter, onChange }: Props) {
   const key = toQuery(filter).toString();
   // biome-ignore lint/correctness/useExhaustiveDependencies: another search, another draft
   useEffect(() => setDraft(filter), [key]);
-  const kinds = useResource("kinds", api.kinds);
+  const kinds = useResource("kinds", api.listKinds);
   const known = kinds.value?.kinds ?? [];
   const set = (change: JobFilter) => setDraft({ ...draft, ...change });
   const word = (field: (typeof WORDS)[number]) => ({

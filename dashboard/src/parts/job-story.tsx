@@ -1,8 +1,8 @@
 import { bytes, tries } from "../number";
+import type { JobStory } from "../openapi";
 import { to } from "../route";
 import { traceId } from "../story";
 import { between, duration } from "../time";
-import type { JobStory } from "../types";
 import { Copy } from "./copy";
 import { Facts } from "./facts";
 import { Icon } from "./icon";

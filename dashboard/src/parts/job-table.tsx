@@ -1,6 +1,6 @@
 import { useRef } from "preact/hooks";
+import type { JobLine } from "../openapi";
 import { to } from "../route";
-import type { JobLine } from "../types";
 import { StatusBadge } from "./badge";
 import { type Column, Table } from "./table";
 import { Time } from "./time";

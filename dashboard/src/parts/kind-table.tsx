@@ -1,7 +1,7 @@
 import { compact } from "../number";
+import type { KindLine } from "../openapi";
 import { to } from "../route";
 import { duration } from "../time";
-import type { KindLine } from "../types";
 import { Badge } from "./badge";
 import { Notice } from "./state";
 import { type Column, Table } from "./table";

@@ -21,7 +21,7 @@ export function LeftJob({ id, title }: { id: string; title: string }) {
 }
 
 function ArchivedStory({ id }: { id: string }) {
-  const archived = useResource(`archived job ${id}`, (signal) => api.archivedJob(id, signal));
+  const archived = useResource(`archived job ${id}`, (signal) => api.getArchivedJob(id, signal));
   const found = archived.value;
   return (
     <>

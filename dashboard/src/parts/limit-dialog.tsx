@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { api } from "../api";
-import type { LimitLine } from "../types";
+import type { LimitLine } from "../openapi";
 import { Confirm } from "./confirm";
 import { Field } from "./field";
 

@@ -1,6 +1,6 @@
 import { count, many } from "../number";
+import type { JobActionResult, JobLine, RefusedJob } from "../openapi";
 import { to } from "../route";
-import type { JobActionResult, JobLine, RefusedJob } from "../types";
 import { StatusBadge } from "./badge";
 import { type Column, Table } from "./table";
 import { Time } from "./time";

@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
 import { api } from "../api";
 import { many } from "../number";
+import type { Done, JobActionResult, QueueLine } from "../openapi";
 import { useResource } from "../resource";
-import type { Done, JobActionResult, QueueLine } from "../types";
 import { Confirm } from "./confirm";
 import { Field } from "./field";
 import { Preview } from "./preview";

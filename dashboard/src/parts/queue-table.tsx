@@ -1,7 +1,7 @@
 import { compact, count } from "../number";
+import type { QueueOverview } from "../openapi";
 import { to } from "../route";
 import { duration } from "../time";
-import type { QueueOverview } from "../types";
 import { Badge } from "./badge";
 import { Panel } from "./page";
 import { Sparkline } from "./sparkline";

@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { api } from "../api";
 import { SOURCES } from "../exports";
 import { many } from "../number";
-import type { RetentionChange, RetentionLine } from "../types";
+import type { RetentionChange, RetentionLine } from "../openapi";
 import { Confirm } from "./confirm";
 import { Field } from "./field";
 import { Icon } from "./icon";

@@ -1,5 +1,5 @@
 import { count } from "../number";
-import type { RunLine } from "../types";
+import type { RunLine } from "../openapi";
 import { Badge } from "./badge";
 
 /** How a run ended. */

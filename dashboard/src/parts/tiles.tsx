@@ -1,8 +1,8 @@
 import { compact, count, share } from "../number";
+import type { Overview } from "../openapi";
 import { to } from "../route";
 import type { Sample } from "../series";
 import { coarse, duration } from "../time";
-import type { Overview } from "../types";
 import { Sparkline } from "./sparkline";
 
 interface Tile {

@@ -1,7 +1,7 @@
+import type { JobStory } from "../openapi";
 import { to } from "../route";
 import { type Step, type Tone, told } from "../story";
 import { between, duration } from "../time";
-import type { JobStory } from "../types";
 import { Icon, type IconName } from "./icon";
 import { Moment } from "./time";
 

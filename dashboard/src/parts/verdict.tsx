@@ -1,7 +1,7 @@
 import { now } from "../clock";
 import { many } from "../number";
+import type { Overview, Problem } from "../openapi";
 import { parse, to } from "../route";
-import type { Overview, Problem } from "../types";
 import { Icon } from "./icon";
 import { Time } from "./time";
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.nightly
 
-EVENTS = "/api/settings/events/api"
+EVENTS = "/api/settings/events/api/v1"
 OUTBOX = "/api/settings/events/outbox"
 MARKED = {"X-Holdfast-Csrf": "1"}
 KINDS = {"invoice.email.requested", "invoice.pdf.render.requested", "invoice.tax.snapshot.requested"}

@@ -30,7 +30,7 @@ RENDERED = """
     SELECT count(*), max(attempt) FROM holdfast.job_history
     WHERE kind = 'invoice.pdf.render.requested' AND (payload ->> 'invoice_id')::int = %s
 """
-JOBS = "/api/settings/events/api/jobs"
+JOBS = "/api/settings/events/api/v1/jobs"
 modes = Document(MODES)
 
 

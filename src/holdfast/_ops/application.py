@@ -31,7 +31,7 @@ from holdfast._ops.health import Probes
 from holdfast._ops.openapi import document
 from holdfast._ops.outbox import OutboxEndpoints
 from holdfast._ops.redaction import Redaction
-from holdfast._ops.routes import PREFIX, ROUTES, Operations
+from holdfast._ops.routes import ROUTES, Operations
 from holdfast._ops.service import Service
 
 if TYPE_CHECKING:
@@ -152,14 +152,14 @@ def _routes(*, several: bool, public_metrics: bool) -> tuple[Route, ...]:
     """Return the routes. With several databases, the path of a route for one of them has its name."""
     public = {"/metrics"} if public_metrics else set()
     routes = [replace(route, role=None) if route.path in public else route for route in ROUTES]
-    return tuple(replace(route, path=PREFIX + route.path) if several and not route.whole else route for route in routes)
+    return tuple(route.of_one_of_several() if several else route for route in routes)
 
 
 def _endpoints(kept: Operations, routes: tuple[Route, ...]) -> list[StarletteRoute]:
     by_path: dict[str, dict[str, Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, {})[route.method] = route
-    unnamed = [path.removeprefix(PREFIX) for path in by_path if path.startswith(PREFIX)]
+    unnamed = [route.path for route in ROUTES if route.path not in by_path]
     return [
         *(StarletteRoute(_pattern(path), Endpoint(kept, methods), name=path) for path, methods in by_path.items()),
         *(StarletteRoute(_pattern(path), refused_unnamed) for path in unnamed),
@@ -197,7 +197,7 @@ _NOT_BUILT = b"""<!doctype html>
 or in a clone where the dashboard was not built. The wheels of releases contain it.</p>
 <p>In a clone, run <code>make dashboard</code> and start this process again. To install from source with the dashboard,
 install Node and run <code>HOLDFAST_DASHBOARD=require pip install .</code>, which fails if it cannot be built.</p>
-<p>The API works without it: <a href="api/openapi.json">api/openapi.json</a>.</p>
+<p>The API works without it: <a href="api/v1/openapi.json">api/v1/openapi.json</a>.</p>
 </html>
 """
 

@@ -58,9 +58,12 @@ _RANK = {role: rank for rank, role in enumerate(Role)}
 class RequestRefused(Exception):  # noqa: N818 - a refusal is an answer, not an error
     """An answer other than 200: its HTTP status, a code for programs, a message for people."""
 
-    def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None) -> None:
-        """`retry_after`: after how many seconds the same request may be answered; None: not known."""
+    def __init__(
+        self, status: int, code: str, message: str, *, field: str | None = None, retry_after: int | None = None
+    ) -> None:
+        """`field`: which one is wrong. `retry_after`: after how many seconds to try again; None: not known."""
         super().__init__(message)
+        self.field = field
         self.retry_after = retry_after
         self.status = status
         self.code = code

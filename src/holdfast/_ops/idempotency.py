@@ -33,7 +33,9 @@ def key_of(request: Request) -> str | None:
     if not given:
         return None
     if len(given) > 1 or _KEY.fullmatch(given[0]) is None:
-        raise RequestRefused(422, "invalid", f"{HEADER}: 1 to 200 visible ASCII characters expected, once.")
+        raise RequestRefused(
+            422, "invalid", f"{HEADER}: 1 to 200 visible ASCII characters expected, once.", field=HEADER
+        )
     return given[0]
 
 

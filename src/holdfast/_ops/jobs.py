@@ -168,7 +168,7 @@ async def _gone(transaction: Transaction, what: str, job_id: int) -> RequestRefu
     """Return why a job, or a chain with its first job, is not in the database."""
     files = await transaction.run(exports_with_id(JOB_FAMILIES, job_id, limit=1))
     if files:
-        ask = f"GET /api/archive/jobs/{job_id}"
+        ask = f"GET /api/v1/archive/jobs/{job_id}"
         message = f"{what.capitalize()} is no longer in the database. It may be in the archive: ask {ask}."
         return RequestRefused(404, "archived", message)
     return RequestRefused(404, "not_found", f"There is no {what}: it never was, was deleted, or has aged out.")

@@ -129,11 +129,11 @@ class LiveOverview:
         try:
             return b"data: " + await self._read() + b"\n\n"
         except RequestRefused as exc:
-            refusal = Refusal(error=exc.code, message=exc.message)
+            refused = exc
         except Exception:
             log.exception("the overview cannot be read")
-            refusal = Refusal(error="internal", message="The overview cannot be read; the log says why.")
-        return b"event: trouble\ndata: " + refusal.model_dump_json().encode() + b"\n\n"
+            refused = RequestRefused(500, "internal", "The overview cannot be read; the log says why.")
+        return b"event: trouble\ndata: " + Refusal.from_refused(refused).model_dump_json().encode() + b"\n\n"
 
 
 class LiveResponse(Response):

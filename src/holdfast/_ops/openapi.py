@@ -10,9 +10,10 @@ from pydantic.json_schema import models_json_schema
 
 from holdfast._distribution import version
 from holdfast._ops.access import COOKIE
+from holdfast._ops.endpoint import PROBLEM_JSON
 from holdfast._ops.requests import PATH
 from holdfast._ops.responses.job import Refusal
-from holdfast._ops.routes import PREFIX
+from holdfast._ops.routes import BASE, PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -55,7 +56,7 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
             "version": version(),
             "description": "Ids are strings; times are UTC; durations are seconds unless the name says otherwise.",
         },
-        "servers": [{"url": "../"}],
+        "servers": [{"url": "../../"}],
         "paths": paths,
         "components": {
             "schemas": schemas.components,
@@ -65,7 +66,7 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
                     "type": "apiKey",
                     "in": "cookie",
                     "name": COOKIE,
-                    "description": "Made by POST /api/session; to act it needs the header X-Holdfast-Csrf",
+                    "description": "Made by POST /api/v1/session; to act it needs the header X-Holdfast-Csrf",
                 },
             },
         },
@@ -115,7 +116,7 @@ def refusals(route: Route) -> list[int]:
 
 def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     operation: dict[str, Any] = {
-        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
+        "operationId": route.name,
         "summary": route.summary,
         "tags": [_tag(route.path)],
         "responses": {"200": _answered(route, schemas)},
@@ -130,16 +131,15 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     if route.body is not None:
         operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schemas.of(route.body)}}}
     for status in refusals(route):
-        operation["responses"][str(status)] = _response(_WHY[status], schemas.of(Refusal))
+        operation["responses"][str(status)] = _response(_WHY[status], schemas.of(Refusal), PROBLEM_JSON)
     for status, model in route.also:
         operation["responses"][str(status)] = _response(model.__doc__ or "", schemas.of(model))
     return operation
 
 
 def _tag(path: str) -> str:
-    """Return the subject of a path: the word after `api`, or the first."""
-    words = path.removeprefix(PREFIX).split("/")
-    return words[2 if words[1] == "api" else 1].partition(".")[0]
+    """Return the subject of a path: its first word."""
+    return path.removeprefix(PREFIX).removeprefix(BASE).split("/")[1].partition(".")[0]
 
 
 def _is_write(route: Route) -> bool:
@@ -161,8 +161,8 @@ def _answered(route: Route, schemas: _Schemas) -> dict[str, Any]:
     return {"description": "OK", "content": {_JSON: {"schema": models[0] if len(models) == 1 else {"oneOf": models}}}}
 
 
-def _response(why: str, schema: dict[str, Any]) -> dict[str, Any]:
-    return {"description": why, "content": {_JSON: {"schema": schema}}}
+def _response(why: str, schema: dict[str, Any], media_type: str = _JSON) -> dict[str, Any]:
+    return {"description": why, "content": {media_type: {"schema": schema}}}
 
 
 def _in_path(route: Route) -> list[dict[str, Any]]:

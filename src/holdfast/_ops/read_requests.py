@@ -123,7 +123,8 @@ def _check_times(made: Question, given: Mapping[str, Any]) -> None:
         if isinstance(value, Question):
             _check_times(value, given[name])
         elif isinstance(value, datetime) and not (_TIME.match(str(given[name])) and _is_sane(value)):
-            raise RequestRefused(422, "invalid", f"{name}: a time is written like 2030-01-31T12:00:00Z")
+            message = f"{name}: a time is written like 2030-01-31T12:00:00Z"
+            raise RequestRefused(422, "invalid", message, field=name)
 
 
 def _is_sane(time: datetime) -> bool:
@@ -135,7 +136,7 @@ def _refused(exc: ValidationError, name: str = "") -> RequestRefused:
     errors = exc.errors(include_url=False, include_context=False, include_input=False)
     problems = [f"{name or _where(error['loc'])}: {_how(error['type'], error['msg'])}" for error in errors[:_SHOWN]]
     more = f"; and {len(errors) - _SHOWN} more" * (len(errors) > _SHOWN)
-    return RequestRefused(422, "invalid", "; ".join(problems) + more)
+    return RequestRefused(422, "invalid", "; ".join(problems) + more, field=name or _where(errors[0]["loc"]))
 
 
 def _where(location: tuple[int | str, ...]) -> str:

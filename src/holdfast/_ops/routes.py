@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from starlette.responses import JSONResponse, Response
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 log = Log(__name__)
 
 VIEWER, OPERATOR, DEVELOPER = Role.VIEWER, Role.OPERATOR, Role.DEVELOPER
-PREFIX = "/databases/{database}"
+BASE = "/api/v1"
+PREFIX = f"{BASE}/databases/{{database}}"
 """With several databases, the paths of one begin so."""
 _JSON = "application/json"
 
@@ -48,6 +49,8 @@ Answers: TypeAlias = type[Answer] | tuple[type[Answer], ...] | str
 
 @dataclass(frozen=True, slots=True)
 class Route:
+    name: str
+    """The operation id: the name of its function in a generated client."""
     method: Method
     path: str
     """`{id}` is an id, `{name}` and `{queue}` are names, slashes included."""
@@ -68,6 +71,10 @@ class Route:
     """Answers with another status than 200 that are not refusals."""
     whole: bool = False
     """True: it is about the whole application. With several databases, every other route names one in its path."""
+
+    def of_one_of_several(self) -> Route:
+        """Return this route as it is where several databases are served."""
+        return self if self.whole else replace(self, path=PREFIX + self.path.removeprefix(BASE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,7 @@ class Operations:
             return self.first
         found = self.databases.get(name)
         if found is None:
-            raise RequestRefused(404, "not_found", f"There is no database {name}. See api/databases.")
+            raise RequestRefused(404, "not_found", f"There is no database {name}. See {BASE}/databases.")
         return found
 
     def end_streams(self) -> None:
@@ -220,95 +227,105 @@ async def _run_once(call: Call) -> fleet.RunOnce:
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
-    Route("GET", "/live", None, "Whether this process answers", health.Live, lambda _: health.live(), query=None,
+    Route("get_live", "GET", "/live", None, "Whether this process answers", health.Live, lambda _: health.live(),
+          query=None, whole=True),
+    Route("get_ready", "GET", "/ready", None,
+          "Whether jobs are worked on: a database that answers, a live worker, a reaper", health.Ready,
+          lambda call: call.operations.probes.ready(call.operations.services), query=None, also=((503, health.Ready),),
           whole=True),
-    Route("GET", "/ready", None, "Whether jobs are worked on: a database that answers, a live worker, a reaper",
-          health.Ready, lambda call: call.operations.probes.ready(call.operations.services), query=None,
-          also=((503, health.Ready),), whole=True),
-    Route("GET", "/metrics", VIEWER, "Metrics of the fleet, and of the workers in this process, for Prometheus",
-          "text/plain", lambda call: call.operations.probes.metrics(call.operations.services, call.request.headers),
-          query=None, refusals=(404,), limits_itself=True, whole=True),
-    Route("GET", "/api/openapi.json", None, "This document", "application/json", _openapi, whole=True),
-    Route("POST", "/api/session", None, "Sign a browser in with a token", job.Me, _sign_in, body=requests.Login,
-          refusals=(401, 403, 429, 503), whole=True),
-    Route("DELETE", "/api/session", None, "Sign a browser out", job.Done, _sign_out, refusals=(403, 503),
+    Route("get_metrics", "GET", "/metrics", VIEWER,
+          "Metrics of the fleet, and of the workers in this process, for Prometheus", "text/plain",
+          lambda call: call.operations.probes.metrics(call.operations.services, call.request.headers), query=None,
+          refusals=(404,), limits_itself=True, whole=True),
+    Route("get_openapi", "GET", "/api/v1/openapi.json", None, "This document", "application/json", _openapi,
           whole=True),
-    Route("GET", "/api/me", VIEWER, "The caller, the role, and the names of the databases if there are several", job.Me,
-          _who_am_i, limits_itself=True, whole=True),
-    Route("GET", "/api/databases", VIEWER, "The databases: whether each answers, and how much waits there",
-          fleet.DatabaseLines, _databases, limits_itself=True, whole=True),
-    Route("GET", "/api/overview", VIEWER, "Whether all is well", fleet.Overview,
+    Route("sign_in", "POST", "/api/v1/session", None, "Sign a browser in with a token", job.Me, _sign_in,
+          body=requests.Login, refusals=(401, 403, 429, 503), whole=True),
+    Route("sign_out", "DELETE", "/api/v1/session", None, "Sign a browser out", job.Done, _sign_out, refusals=(403, 503),
+          whole=True),
+    Route("get_me", "GET", "/api/v1/me", VIEWER,
+          "The caller, the role, and the names of the databases if there are several", job.Me, _who_am_i,
+          limits_itself=True, whole=True),
+    Route("list_databases", "GET", "/api/v1/databases", VIEWER,
+          "The databases: whether each answers, and how much waits there", fleet.DatabaseLines, _databases,
+          limits_itself=True, whole=True),
+    Route("get_overview", "GET", "/api/v1/overview", VIEWER, "Whether all is well", fleet.Overview,
           lambda call: call.service.overview(call.query.minutes), query=requests.OverviewQuestion),
-    Route("GET", "/api/overview/live", VIEWER, "The overview of the last hour every two seconds, as Server-Sent "
-          "Events: messages with what /api/overview answers, and events `trouble` with a refusal", "text/event-stream",
-          _live_overview),
-    Route("GET", "/api/jobs", VIEWER, "Jobs by a filter, newest first", job.JobPage,
+    Route("watch_overview", "GET", "/api/v1/overview/live", VIEWER,
+          "The overview of the last hour every two seconds, as Server-Sent Events: messages with an overview, and "
+          "events `trouble` with a refusal", "text/event-stream", _live_overview),
+    Route("list_jobs", "GET", "/api/v1/jobs", VIEWER, "Jobs by a filter, newest first", job.JobPage,
           lambda call: call.service.jobs(call.query), query=requests.JobSearch),
-    Route("POST", "/api/jobs/actions", OPERATOR, "Retry, cancel, delete or reschedule jobs, by ids or by a filter",
-          job.JobActionResult, lambda call: call.service.act_on_jobs(call.body, call.by), body=requests.JobAction,
-          refusals=(409,)),
-    Route("POST", "/api/order-keys/actions", OPERATOR, "Resume an order key that a dead letter has stopped", job.Done,
+    Route("act_on_jobs", "POST", "/api/v1/jobs/actions", OPERATOR,
+          "Retry, cancel, delete or reschedule jobs, by ids or by a filter", job.JobActionResult,
+          lambda call: call.service.act_on_jobs(call.body, call.by), body=requests.JobAction, refusals=(409,)),
+    Route("act_on_order_key", "POST", "/api/v1/order-keys/actions", OPERATOR,
+          "Resume an order key that a dead letter has stopped", job.Done,
           lambda call: call.service.act_on_order_key(call.body, call.by), body=requests.OrderKeyAction,
           refusals=(404, 409)),
-    Route("GET", "/api/jobs/{id}", VIEWER, "Everything that is known of a job", job.JobStory,
+    Route("get_job", "GET", "/api/v1/jobs/{id}", VIEWER, "Everything that is known of a job", job.JobStory,
           lambda call: call.service.job(call.path["id"])),
-    Route("GET", "/api/chains", VIEWER, "Chains, newest first", job.ChainPage,
+    Route("list_chains", "GET", "/api/v1/chains", VIEWER, "Chains, newest first", job.ChainPage,
           lambda call: call.service.chains(call.query), query=requests.ChainSearch),
-    Route("GET", "/api/chains/{id}", VIEWER, "A chain as a graph", job.ChainGraph,
+    Route("get_chain", "GET", "/api/v1/chains/{id}", VIEWER, "A chain as a graph", job.ChainGraph,
           lambda call: call.service.chain(call.path["id"])),
-    Route("GET", "/api/dead-letters", VIEWER, "Dead letters by their errors", job.DeadLetters,
+    Route("list_dead_letters", "GET", "/api/v1/dead-letters", VIEWER, "Dead letters by their errors", job.DeadLetters,
           lambda call: call.service.dead_letters(call.query), query=requests.DeadLetterSearch),
-    Route("GET", "/api/runners", VIEWER, "Runners and schedules, and when they run next", fleet.Runners,
-          lambda call: call.service.runners()),
-    Route("GET", "/api/runners/{name}/runs", VIEWER, "The runs of a runner, newest first", fleet.RunPage,
-          lambda call: call.service.runs(call.path["name"], call.query.limit), query=requests.Newest),
-    Route("POST", "/api/runners/{name}/actions", OPERATOR, "Run a runner now, pause or resume it", job.Done,
-          lambda call: call.service.act_on_runner(call.path["name"], call.body, call.by), body=requests.RunnerAction,
-          refusals=(409,)),
-    Route("GET", "/api/runs", VIEWER, "The runs of all runners, newest first", fleet.RunPage,
+    Route("list_runners", "GET", "/api/v1/runners", VIEWER, "Runners and schedules, and when they run next",
+          fleet.Runners, lambda call: call.service.runners()),
+    Route("list_runs_of_runner", "GET", "/api/v1/runners/{name}/runs", VIEWER, "The runs of a runner, newest first",
+          fleet.RunPage, lambda call: call.service.runs(call.path["name"], call.query.limit), query=requests.Newest),
+    Route("act_on_runner", "POST", "/api/v1/runners/{name}/actions", OPERATOR, "Run a runner now, pause or resume it",
+          job.Done, lambda call: call.service.act_on_runner(call.path["name"], call.body, call.by),
+          body=requests.RunnerAction, refusals=(409,)),
+    Route("list_runs", "GET", "/api/v1/runs", VIEWER, "The runs of all runners, newest first", fleet.RunPage,
           lambda call: call.service.runs(None, call.query.limit), query=requests.Newest),
-    Route("GET", "/api/workers", VIEWER, "Workers, and kinds without a worker", fleet.Workers,
+    Route("list_workers", "GET", "/api/v1/workers", VIEWER, "Workers, and kinds without a worker", fleet.Workers,
           lambda call: call.service.workers()),
-    Route("GET", "/api/queues", VIEWER, "Queues, what is in them, and how they run", fleet.Queues,
+    Route("list_queues", "GET", "/api/v1/queues", VIEWER, "Queues, what is in them, and how they run", fleet.Queues,
           lambda call: call.service.queues()),
-    Route("POST", "/api/queues/{queue}/actions", OPERATOR, "Pause, resume or drain a queue",
+    Route("act_on_queue", "POST", "/api/v1/queues/{queue}/actions", OPERATOR, "Pause, resume or drain a queue",
           (job.Done, job.JobActionResult),
           lambda call: call.service.act_on_queue(call.path["queue"], call.body, call.by), body=requests.QueueAction,
           refusals=(409,)),
-    Route("PUT", "/api/queues/{queue}", OPERATOR, "Set a queue's concurrency, lease and rate while workers run",
-          job.Done, lambda call: call.service.set_queue(call.path["queue"], call.body, call.by),
-          body=requests.QueueControl, refusals=(409,)),
-    Route("GET", "/api/limits", VIEWER, "Limits, what runs under them and what waits", fleet.Limits,
+    Route("set_queue", "PUT", "/api/v1/queues/{queue}", OPERATOR,
+          "Set a queue's concurrency, lease and rate while workers run", job.Done,
+          lambda call: call.service.set_queue(call.path["queue"], call.body, call.by), body=requests.QueueControl,
+          refusals=(409,)),
+    Route("list_limits", "GET", "/api/v1/limits", VIEWER, "Limits, what runs under them and what waits", fleet.Limits,
           lambda call: call.service.limits()),
-    Route("PUT", "/api/limits/{name}", OPERATOR, "Set what a limit allows, whatever the code declares", job.Done,
-          lambda call: call.service.set_limit(call.path["name"], call.body, call.by), body=requests.LimitControl,
-          refusals=(404, 409)),
-    Route("DELETE", "/api/limits/{name}", OPERATOR, "Go back to what the code declares for a limit", job.Done,
-          lambda call: call.service.reset_limit(call.path["name"], call.by), refusals=(404, 409)),
-    Route("GET", "/api/kinds", VIEWER, "Kinds, and what became of their jobs within the last hour", fleet.Kinds,
-          lambda call: call.service.kinds()),
-    Route("GET", "/api/subscriptions", VIEWER, "Subscriptions, and how far behind they are", fleet.Subscriptions,
-          lambda call: call.service.subscriptions()),
-    Route("GET", "/api/subscriptions/{name}/parked", VIEWER, "Parked events of a subscription", fleet.ParkedPage,
-          lambda call: call.service.parked(call.path["name"], call.query), query=requests.Before),
-    Route("POST", "/api/subscriptions/{name}/actions", OPERATOR,
+    Route("set_limit", "PUT", "/api/v1/limits/{name}", OPERATOR, "Set what a limit allows, whatever the code declares",
+          job.Done, lambda call: call.service.set_limit(call.path["name"], call.body, call.by),
+          body=requests.LimitControl, refusals=(404, 409)),
+    Route("reset_limit", "DELETE", "/api/v1/limits/{name}", OPERATOR, "Go back to what the code declares for a limit",
+          job.Done, lambda call: call.service.reset_limit(call.path["name"], call.by), refusals=(404, 409)),
+    Route("list_kinds", "GET", "/api/v1/kinds", VIEWER, "Kinds, and what became of their jobs within the last hour",
+          fleet.Kinds, lambda call: call.service.kinds()),
+    Route("list_subscriptions", "GET", "/api/v1/subscriptions", VIEWER, "Subscriptions, and how far behind they are",
+          fleet.Subscriptions, lambda call: call.service.subscriptions()),
+    Route("list_parked_events", "GET", "/api/v1/subscriptions/{name}/parked", VIEWER, "Parked events of a subscription",
+          fleet.ParkedPage, lambda call: call.service.parked(call.path["name"], call.query), query=requests.Before),
+    Route("act_on_subscription", "POST", "/api/v1/subscriptions/{name}/actions", OPERATOR,
           "Pause, resume, replay or skip a subscription, or release what it parked", job.Done,
           lambda call: call.service.act_on_subscription(call.path["name"], call.body, call.by),
           body=requests.SubscriptionAction, refusals=(409,)),
-    Route("GET", "/api/archive", VIEWER, "The archive: its sources, how long rows are kept, and the next drop",
-          archive.ArchiveSummary, lambda call: call.operations.archive.summary(call.service)),
-    Route("GET", "/api/archive/exports", VIEWER, "The files of the archive, those that are not verified first",
-          archive.ExportPage, lambda call: call.operations.archive.exports(call.service, call.query),
-          query=requests.ExportSearch),
-    Route("PUT", "/api/archive/retention", OPERATOR, "Set how many days ended rows of a family are kept", job.Done,
+    Route("get_archive", "GET", "/api/v1/archive", VIEWER,
+          "The archive: its sources, how long rows are kept, and the next drop", archive.ArchiveSummary,
+          lambda call: call.operations.archive.summary(call.service)),
+    Route("list_exports", "GET", "/api/v1/archive/exports", VIEWER,
+          "The files of the archive, those that are not verified first", archive.ExportPage,
+          lambda call: call.operations.archive.exports(call.service, call.query), query=requests.ExportSearch),
+    Route("set_retention", "PUT", "/api/v1/archive/retention", OPERATOR,
+          "Set how many days ended rows of a family are kept", job.Done,
           lambda call: call.service.set_retention(call.body, call.by), body=requests.RetentionChange, refusals=(409,)),
-    Route("GET", "/api/archive/jobs/{id}", VIEWER, "A job and its attempts, read from the files of the archive",
-          archive.ArchivedJob, _archived_job, limits_itself=True),
-    Route("GET", "/api/audit", VIEWER, "The audit log, newest first", job.AuditPage,
+    Route("get_archived_job", "GET", "/api/v1/archive/jobs/{id}", VIEWER,
+          "A job and its attempts, read from the files of the archive", archive.ArchivedJob, _archived_job,
+          limits_itself=True),
+    Route("list_audit", "GET", "/api/v1/audit", VIEWER, "The audit log, newest first", job.AuditPage,
           lambda call: call.service.audit(call.query), query=requests.Before),
-    Route("GET", "/outbox/stats", DEVELOPER, "How the outbox fares", fleet.Stats,
+    Route("get_outbox_stats", "GET", "/outbox/stats", DEVELOPER, "How the outbox fares", fleet.Stats,
           lambda call: call.database.outbox.stats(call.service)),
-    Route("POST", "/outbox/run-once", DEVELOPER, "Run one tick of the outbox and the reaper in this process",
-          fleet.RunOnce, _run_once, refusals=(409,)),
+    Route("run_outbox_once", "POST", "/outbox/run-once", DEVELOPER,
+          "Run one tick of the outbox and the reaper in this process", fleet.RunOnce, _run_once, refusals=(409,)),
 )
 # fmt: on

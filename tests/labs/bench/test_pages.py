@@ -46,10 +46,10 @@ def test_what_calls_touch(database: str, *, known: bool) -> None:
 
 
 def _statements_are_counted(counts: dict[str, Count]) -> None:
-    names = {one.name for one in counts["GET /api/jobs: newest"].statements}
+    names = {one.name for one in counts["GET /api/v1/jobs: newest"].statements}
     assert {"search_live_jobs", "search_ended_jobs", "search_failed_jobs"} <= names
-    assert counts["GET /api/jobs: a text that is nowhere"].buffers > 1_000
-    assert counts["POST /api/jobs/actions: retry, 100 jobs"].buffers > 1_000
+    assert counts["GET /api/v1/jobs: a text that is nowhere"].buffers > 1_000
+    assert counts["POST /api/v1/jobs/actions: retry, 100 jobs"].buffers > 1_000
 
 
 def _no_call_touches_more_than_its_bound(estate: Estate, counts: dict[str, Count]) -> None:
@@ -65,6 +65,6 @@ def _no_call_reads_a_table_of_jobs_from_end_to_end(counts: dict[str, Count]) -> 
 
 
 def _a_search_for_the_newest_walks_down_the_ids(counts: dict[str, Count]) -> None:
-    for one in counts["GET /api/jobs: newest"].statements:
+    for one in counts["GET /api/v1/jobs: newest"].statements:
         touched = one.plan["Plan"]["Shared Hit Blocks"] + one.plan["Plan"]["Shared Read Blocks"]
         assert touched < 1_000, f"{one.name}: {touched} pages for the newest of its jobs"

@@ -117,4 +117,4 @@ async def test_a_summary_is_of_a_day_of_santiago(client: httpx.AsyncClient, conn
 
 
 async def test_the_dashboard_is_mounted_and_guarded(client: httpx.AsyncClient) -> None:
-    assert (await client.get("/ops/api/me")).status_code == 401
+    assert (await client.get("/ops/api/v1/me")).status_code == 401

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence  # noqa: TC003 - pydantic reads the annotations
 from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from holdfast._ops.caller import Role  # noqa: TC001 - pydantic reads the annotations
 from holdfast._store.answer import Answer, ErrorText, Id
@@ -12,6 +12,9 @@ from holdfast._store.inspect import AttemptLine  # noqa: TC001 - as above
 from holdfast._store.job import JobStatus  # noqa: TC001 - as above
 from holdfast._store.search import DeadLetterGroup, JobLine, Looked
 from holdfast._store.step import StepLine  # noqa: TC001 - as above
+
+if TYPE_CHECKING:
+    from holdfast._ops.caller import RequestRefused
 
 Severity = Literal["critical", "warning"]
 
@@ -27,13 +30,39 @@ class Me(Answer):
     """The names of the databases; empty if there is only one. With several, paths of one begin with its name."""
 
 
-class Refusal(Answer):
-    """Why a request was not answered."""
+PROBLEM = "urn:holdfast:problem:"
 
-    error: str
-    """A code, e.g. `not_found`."""
-    message: str
+
+class Refusal(Answer):
+    """Why a request was not answered, as RFC 9457 has it."""
+
+    type: str
+    """`urn:holdfast:problem:` and a code for programs, such as `not_found`."""
+    title: str
+    """The code in words. It is the same each time."""
+    status: int
+    """The HTTP status."""
+    detail: str
     """For people: what is wrong, and what to do."""
+    field: str | None = None
+    """The first field or parameter that is wrong, such as `filter.kind`."""
+    request_id: str | None = None
+    """The id of the request, as in the header `X-Request-Id` and in the log; null in a stream."""
+
+    @classmethod
+    def from_refused(cls, refused: RequestRefused, request_id: str | None = None) -> Self:
+        return cls(
+            type=PROBLEM + refused.code,
+            title=refused.code.replace("_", " ").capitalize(),
+            status=refused.status,
+            detail=refused.message,
+            field=refused.field,
+            request_id=request_id,
+        )
+
+    @property
+    def code(self) -> str:
+        return self.type.removeprefix(PROBLEM)
 
 
 class Done(Answer):

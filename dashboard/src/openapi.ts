@@ -1,4 +1,9 @@
-// Written by `python -m tools.dashboard` from holdfast._ops.responses and holdfast._ops.requests: change those.
+// Written by `python -m tools.dashboard` from the OpenAPI document: change holdfast._ops.routes, requests or responses.
+
+import type { Client } from "./client";
+
+type Signal = AbortSignal | undefined;
+const part = encodeURIComponent;
 
 export type Status = "blocked" | "pending" | "processing" | "completed" | "failed" | "cancelled";
 export type Severity = "critical" | "warning";
@@ -192,6 +197,16 @@ export interface ExportPage {
   complete: boolean;
 }
 
+export interface JobAction {
+  action: "retry" | "cancel" | "delete" | "reschedule";
+  ids?: string[] | null;
+  filter?: JobFilter | null;
+  at?: string | null;
+  again?: boolean;
+  preview?: boolean;
+  limit?: number;
+}
+
 export interface JobActionResult {
   preview: boolean;
   matched: number;
@@ -206,6 +221,18 @@ export interface JobActionResult {
 export interface JobBlocker {
   chain_id: string;
   status: Status | null;
+}
+
+export interface JobFilter {
+  status?: Status | null;
+  kind?: string | null;
+  queue?: string | null;
+  order_key?: string | null;
+  unique_key?: string | null;
+  error_code?: string | null;
+  created_from?: string | null;
+  created_until?: string | null;
+  text?: string | null;
 }
 
 export interface JobLine {
@@ -302,6 +329,12 @@ export interface Latency {
   p99: number | null;
 }
 
+export interface LimitControl {
+  concurrency: number | null;
+  rate: string | null;
+  burst?: number;
+}
+
 export interface LimitLine {
   name: string;
   parameters: string[] | null;
@@ -318,6 +351,15 @@ export interface LimitLine {
 
 export interface Limits {
   limits: LimitLine[];
+}
+
+export interface Live {
+  live: boolean;
+  text: string;
+}
+
+export interface Login {
+  token: string;
 }
 
 export interface Looked {
@@ -340,6 +382,11 @@ export interface Minute {
   retried: number;
   cancelled: number;
   latency: Latency;
+}
+
+export interface OrderKeyAction {
+  action: "resume";
+  key: string;
 }
 
 export interface Overview {
@@ -398,6 +445,19 @@ export interface Problem {
   command: string | null;
 }
 
+export interface QueueAction {
+  action: "pause" | "resume" | "drain";
+  reason?: string | null;
+  preview?: boolean | null;
+  limit?: number;
+}
+
+export interface QueueControl {
+  concurrency: number | null;
+  lease_ms: number | null;
+  rate: number | null;
+}
+
 export interface QueueLine {
   name: string;
   paused: boolean;
@@ -423,14 +483,28 @@ export interface Queues {
   counted_at: string | null;
 }
 
+export interface Ready {
+  ready: boolean;
+  problems: Trouble[];
+}
+
 export interface Refusal {
-  error: string;
-  message: string;
+  type: string;
+  title: string;
+  status: number;
+  detail: string;
+  field: string | null;
+  request_id: string | null;
 }
 
 export interface RefusedJob {
   id: string;
   why: string;
+}
+
+export interface RetentionChange {
+  family: "job_history" | "job_failed" | "event" | "run";
+  days: number;
 }
 
 export interface RetentionLine {
@@ -470,6 +544,11 @@ export interface RunOnceSummary {
 
 export interface RunPage {
   runs: RunLine[];
+}
+
+export interface RunnerAction {
+  action: "run" | "pause" | "resume";
+  reason?: string | null;
 }
 
 export interface RunnerLine {
@@ -534,6 +613,14 @@ export interface StepLine {
   due: string | null;
 }
 
+export interface SubscriptionAction {
+  action: "pause" | "resume" | "replay" | "skip" | "release";
+  since?: string | null;
+  after?: string | null;
+  key?: string | null;
+  reason?: string | null;
+}
+
 export interface SubscriptionLine {
   name: string;
   target: string;
@@ -547,6 +634,14 @@ export interface SubscriptionLine {
 
 export interface Subscriptions {
   subscriptions: SubscriptionLine[];
+}
+
+export interface Trouble {
+  code: "database_unreachable" | "schema_not_migrated" | "no_worker" | "no_reaper" | "no_maintenance" | "starting" | "stopping" | "loop_ended" | "loop_stalled" | "endings_unwritten";
+  text: string;
+  database: string | null;
+  loop: string | null;
+  deployment_blocker: boolean;
 }
 
 export interface UnservedKind {
@@ -578,118 +673,128 @@ export interface Workers {
   unserved: UnservedKind[];
 }
 
-export interface Before {
-  before?: string | null;
-  limit?: number;
-}
+export type GetOverviewQuery = {
+  minutes?: number | null;
+};
 
-export interface ChainSearch {
+export type ListJobsQuery = {
+  status?: Status | null;
+  kind?: string | null;
+  queue?: string | null;
+  order_key?: string | null;
+  unique_key?: string | null;
+  error_code?: string | null;
+  created_from?: string | null;
+  created_until?: string | null;
+  text?: string | null;
+  before?: string | null;
+  limit?: number | null;
+};
+
+export type ListChainsQuery = {
   kind?: string | null;
   status?: Status | null;
   before?: string | null;
-  limit?: number;
-}
+  limit?: number | null;
+};
 
-export interface DeadLetterSearch {
+export type ListDeadLettersQuery = {
   kind?: string | null;
   queue?: string | null;
   created_from?: string | null;
   created_until?: string | null;
-}
+};
 
-export interface ExportSearch {
+export type ListRunsOfRunnerQuery = {
+  limit?: number | null;
+};
+
+export type ListRunsQuery = {
+  limit?: number | null;
+};
+
+export type ListParkedEventsQuery = {
+  before?: string | null;
+  limit?: number | null;
+};
+
+export type ListExportsQuery = {
   source?: string | null;
   since?: string | null;
   until?: string | null;
-  limit?: number;
-}
+  limit?: number | null;
+};
 
-export interface JobAction {
-  action: "retry" | "cancel" | "delete" | "reschedule";
-  ids?: string[] | null;
-  filter?: JobFilter | null;
-  at?: string | null;
-  again?: boolean;
-  preview?: boolean;
-  limit?: number;
-}
-
-export interface JobFilter {
-  status?: Status | null;
-  kind?: string | null;
-  queue?: string | null;
-  order_key?: string | null;
-  unique_key?: string | null;
-  error_code?: string | null;
-  created_from?: string | null;
-  created_until?: string | null;
-  text?: string | null;
-}
-
-export interface JobSearch {
-  status?: Status | null;
-  kind?: string | null;
-  queue?: string | null;
-  order_key?: string | null;
-  unique_key?: string | null;
-  error_code?: string | null;
-  created_from?: string | null;
-  created_until?: string | null;
-  text?: string | null;
+export type ListAuditQuery = {
   before?: string | null;
-  limit?: number;
-}
+  limit?: number | null;
+};
 
-export interface LimitControl {
-  concurrency: number | null;
-  rate: string | null;
-  burst?: number;
-}
-
-export interface Login {
-  token: string;
-}
-
-export interface Newest {
-  limit?: number;
-}
-
-export interface OrderKeyAction {
-  action: "resume";
-  key: string;
-}
-
-export interface OverviewQuestion {
-  minutes?: number;
-}
-
-export interface QueueAction {
-  action: "pause" | "resume" | "drain";
-  reason?: string | null;
-  preview?: boolean | null;
-  limit?: number;
-}
-
-export interface QueueControl {
-  concurrency: number | null;
-  lease_ms: number | null;
-  rate: number | null;
-}
-
-export interface RetentionChange {
-  family: "job_history" | "job_failed" | "event" | "run";
-  days: number;
-}
-
-export interface RunnerAction {
-  action: "run" | "pause" | "resume";
-  reason?: string | null;
-}
-
-export interface SubscriptionAction {
-  action: "pause" | "resume" | "replay" | "skip" | "release";
-  since?: string | null;
-  after?: string | null;
-  key?: string | null;
-  reason?: string | null;
-}
+/** Every route. `at` gives the path of one that is about a database. */
+export const operations = (client: Client, at: (path: string) => string) => ({
+  signIn: (body: Login, signal?: Signal) =>
+    client.post<Me>("api/v1/session", body, signal),
+  signOut: (signal?: Signal) =>
+    client.delete<Done>("api/v1/session", signal),
+  getMe: (signal?: Signal) =>
+    client.get<Me>("api/v1/me", {}, signal),
+  listDatabases: (signal?: Signal) =>
+    client.get<DatabaseLines>("api/v1/databases", {}, signal),
+  getOverview: (query: GetOverviewQuery = {}, signal?: Signal) =>
+    client.get<Overview>(at("overview"), query, signal),
+  watchOverview: () => client.address(at("overview/live")),
+  listJobs: (query: ListJobsQuery = {}, signal?: Signal) =>
+    client.get<JobPage>(at("jobs"), query, signal),
+  actOnJobs: (body: JobAction, signal?: Signal) =>
+    client.post<JobActionResult>(at("jobs/actions"), body, signal),
+  actOnOrderKey: (body: OrderKeyAction, signal?: Signal) =>
+    client.post<Done>(at("order-keys/actions"), body, signal),
+  getJob: (id: string, signal?: Signal) =>
+    client.get<JobStory>(at(`jobs/${part(id)}`), {}, signal),
+  listChains: (query: ListChainsQuery = {}, signal?: Signal) =>
+    client.get<ChainPage>(at("chains"), query, signal),
+  getChain: (id: string, signal?: Signal) =>
+    client.get<ChainGraph>(at(`chains/${part(id)}`), {}, signal),
+  listDeadLetters: (query: ListDeadLettersQuery = {}, signal?: Signal) =>
+    client.get<DeadLetters>(at("dead-letters"), query, signal),
+  listRunners: (signal?: Signal) =>
+    client.get<Runners>(at("runners"), {}, signal),
+  listRunsOfRunner: (name: string, query: ListRunsOfRunnerQuery = {}, signal?: Signal) =>
+    client.get<RunPage>(at(`runners/${part(name)}/runs`), query, signal),
+  actOnRunner: (name: string, body: RunnerAction, signal?: Signal) =>
+    client.post<Done>(at(`runners/${part(name)}/actions`), body, signal),
+  listRuns: (query: ListRunsQuery = {}, signal?: Signal) =>
+    client.get<RunPage>(at("runs"), query, signal),
+  listWorkers: (signal?: Signal) =>
+    client.get<Workers>(at("workers"), {}, signal),
+  listQueues: (signal?: Signal) =>
+    client.get<Queues>(at("queues"), {}, signal),
+  actOnQueue: (queue: string, body: QueueAction, signal?: Signal) =>
+    client.post<Done | JobActionResult>(at(`queues/${part(queue)}/actions`), body, signal),
+  setQueue: (queue: string, body: QueueControl, signal?: Signal) =>
+    client.put<Done>(at(`queues/${part(queue)}`), body, signal),
+  listLimits: (signal?: Signal) =>
+    client.get<Limits>(at("limits"), {}, signal),
+  setLimit: (name: string, body: LimitControl, signal?: Signal) =>
+    client.put<Done>(at(`limits/${part(name)}`), body, signal),
+  resetLimit: (name: string, signal?: Signal) =>
+    client.delete<Done>(at(`limits/${part(name)}`), signal),
+  listKinds: (signal?: Signal) =>
+    client.get<Kinds>(at("kinds"), {}, signal),
+  listSubscriptions: (signal?: Signal) =>
+    client.get<Subscriptions>(at("subscriptions"), {}, signal),
+  listParkedEvents: (name: string, query: ListParkedEventsQuery = {}, signal?: Signal) =>
+    client.get<ParkedPage>(at(`subscriptions/${part(name)}/parked`), query, signal),
+  actOnSubscription: (name: string, body: SubscriptionAction, signal?: Signal) =>
+    client.post<Done>(at(`subscriptions/${part(name)}/actions`), body, signal),
+  getArchive: (signal?: Signal) =>
+    client.get<ArchiveSummary>(at("archive"), {}, signal),
+  listExports: (query: ListExportsQuery = {}, signal?: Signal) =>
+    client.get<ExportPage>(at("archive/exports"), query, signal),
+  setRetention: (body: RetentionChange, signal?: Signal) =>
+    client.put<Done>(at("archive/retention"), body, signal),
+  getArchivedJob: (id: string, signal?: Signal) =>
+    client.get<ArchivedJob>(at(`archive/jobs/${part(id)}`), {}, signal),
+  listAudit: (query: ListAuditQuery = {}, signal?: Signal) =>
+    client.get<AuditPage>(at("audit"), query, signal),
+});
