@@ -33,6 +33,7 @@ USES = [
     ("import holdfast.contrib.django.apps", "holdfast.contrib.django", "django", "django"),
     ("import holdfast.contrib.fastapi", "holdfast.contrib.fastapi", "fastapi", "fastapi"),
     ("import holdfast.contrib.flask", "holdfast.contrib.flask", "flask", "flask"),
+    ("import holdfast.contrib.pydantic_ai", "holdfast.contrib.pydantic_ai", "pydantic-ai", "pydantic_ai"),
     ("import holdfast.contrib.sentry", "holdfast.contrib.sentry", "sentry", "sentry_sdk"),
     ("from holdfast.sinks import KafkaSink; KafkaSink('h')", "a relay to Kafka", "kafka", "aiokafka"),
     ("from holdfast.sinks import NatsSink; NatsSink('nats://h')", "a relay to NATS", "nats", "nats"),

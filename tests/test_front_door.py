@@ -17,6 +17,7 @@ NAMES = {
     "holdfast.contrib.django.tasks": {"HoldfastBackend"},
     "holdfast.contrib.fastapi": {"App", "lifespan", "while_connected"},
     "holdfast.contrib.flask": {"init_app"},
+    "holdfast.contrib.pydantic_ai": {"HoldfastDurability", "StepOptions", "durable"},
     "holdfast.contrib.sentry": {"report_to_sentry"},
     "holdfast.contrib.starlette": {"holdfast_of", "lifespan", "while_connected"},
     "holdfast.archive": {"Archive", "ArchiveError"},

@@ -30,6 +30,7 @@ PROMISES = {
     "ops": "from holdfast.ops import JwtAccess, operations; import holdfast._cli.server, psycopg_pool; operations(url='postgresql:///x')",
     "opentelemetry": "import holdfast._telemetry.opentelemetry",
     "prometheus": "import holdfast._telemetry.prometheus",
+    "pydantic-ai": "from holdfast.contrib.pydantic_ai import HoldfastDurability, StepOptions, durable",
     "rabbitmq": "from holdfast.sinks import RabbitMQSink; RabbitMQSink('amqp://127.0.0.1')",
     "redis": "from holdfast.sinks import RedisSink; from holdfast.wake import RedisWake; RedisWake('redis://127.0.0.1')",
     "sentry": "from holdfast.contrib.sentry import report_to_sentry",

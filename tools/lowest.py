@@ -20,7 +20,7 @@ _PIN = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==(\S+)", re.MULTILINE)
 # Checkers, which do not run here, and greenlet, which must come with SQLAlchemy.
 _UNUSED = re.compile(r"mypy|pyright|ruff|.*-stubs|import-linter|greenlet")
 # Extras that need newer versions of what the core needs: they are not part of the lowest set.
-_NEWER = {"mcp"}
+_NEWER = {"mcp", "pydantic-ai"}
 # Their versions go together.
 _ALIKE = {"opentelemetry-sdk": "opentelemetry-api", "opentelemetry-exporter-otlp-proto-grpc": "opentelemetry-api"}
 

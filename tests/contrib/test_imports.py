@@ -13,6 +13,7 @@ FRAMEWORKS = (
     "django",
     "fastapi",
     "flask",
+    "pydantic_ai",
     "sentry_sdk",
     "sqlalchemy",
     "starlette",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+from collections import Counter
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial, wraps
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 from holdfast._drivers import outside_transaction, run, run_sync
 from holdfast._engine.jobs.journal import NEVER, NO_FAILURES, Journal, current
 from holdfast._engine.jobs.step_results import received, result_of, results_of
-from holdfast._engine.jobs.suspension import Suspension
+from holdfast._engine.jobs.suspension import Suspended, Suspension
 from holdfast._engine.keeper import in_thread
 from holdfast._logs.failure import Failure, only_leaf
 from holdfast._model.duration import LONGEST, as_timedelta
@@ -55,10 +56,6 @@ _SWALLOWED = Failed(
 _inside: contextvars.ContextVar[str | None] = contextvars.ContextVar("holdfast_step", default=None)
 
 
-class Suspended(BaseException):
-    """Unwinds a plain handler whose story is suspended. Not an Exception, so that `except Exception` lets it pass."""
-
-
 def _at_work(
     verb: Callable[Concatenate[Steps, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Steps, P], Coroutine[Any, Any, T]]:
@@ -80,6 +77,12 @@ class Steps:
         self._attempt = attempt
         self._loop = recorder.loop
         self.suspension = Suspension(attempt, recorder.loop)
+        self._ordinals: Counter[str] = Counter()
+
+    def ordinal(self, name: str) -> int:
+        """Return how often this was called with this name: a key for steps that are named by a library."""
+        self._ordinals[name] += 1
+        return self._ordinals[name]
 
     @_at_work
     async def step(self, step: Step, fn: Callable[..., Any], call: Callable[[], Any]) -> Any:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 CALM_TURNS = 10
 
 
+class Suspended(BaseException):
+    """Unwinds a plain handler whose story is suspended. Not an Exception, so that `except Exception` lets it pass."""
+
+
 class Suspension:
     """The suspension of one attempt: which of its verbs wait, and until when."""
 
