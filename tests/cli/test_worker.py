@@ -503,6 +503,7 @@ APPS = {
     "needy:app": (1, "importing needy failed at needy.py line 2: ModuleNotFoundError: No module named 'unheard_of'"),
     "torn:app": (1, "importing torn failed at torn.py line 1: SyntaxError: "),
     "leaky:app": (1, "importing leaky failed at leaky.py line 1: ValueError: postgresql://me:***@there"),
+    "misled:app": (1, "importing misled failed at misled.py line 3: ValueError: max_attempts"),
     "leaving:app": (1, "importing leaving failed at leaving.py line 1: SystemExit: 3"),
 }
 
@@ -516,6 +517,7 @@ def test_an_application_that_cannot_be_loaded(shop: Path, database: str, name: s
         "torn": "app = (\n",
         "leaky": "raise ValueError('postgresql://me:hush@there')",
         "leaving": "raise SystemExit(3)",
+        "misled": "from holdfast import Retry\n\nRetry(max_attempts=0)",
     }.items():
         (shop / f"{module}.py").write_text(code)
     status, message = APPS[name]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import sys
 import traceback
 from importlib import import_module
@@ -14,6 +13,7 @@ from holdfast._app.app import Holdfast
 from holdfast._cli import session
 from holdfast._cli.session import CommandError, Database
 from holdfast._logs.failure import Failure
+from holdfast._model.call import is_of_package, shown_place
 from holdfast._model.databases import place_of, split_name
 
 if TYPE_CHECKING:
@@ -97,25 +97,19 @@ def _imported(name: str) -> ModuleType:
 
 def _failed(name: str, error: BaseException) -> CommandError:
     """Return an error that names the failing line of the application, instead of a traceback."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if "importlib" not in frame.filename and frame.filename != __file__
-    ]
     place = ""
     if isinstance(error, SyntaxError):
-        place = f" at {_shown(error.filename)} line {error.lineno}"
-    elif frames:
-        place = f" at {_shown(frames[-1].filename)} line {frames[-1].lineno}"
+        place = f" at {shown_place(error.filename or '?', error.lineno or 0)}"
+    elif lines := [
+        shown_place(frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not is_of_package(frame) and "importlib" not in frame.f_code.co_filename
+    ]:
+        place = f" at {lines[-1]}"
     cure = (
         ": install it, or correct the import" if isinstance(error, ModuleNotFoundError) else ". Correct that line first"
     )
     return CommandError(f"importing {name} failed{place}: {type(error).__name__}: {Failure.of(error).text}{cure}")
-
-
-def _shown(filename: str | None) -> str:
-    path = Path(filename or "?")
-    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def _holdfast(module: ModuleType, attribute: str) -> Holdfast:

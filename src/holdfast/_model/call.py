@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 _Parameter = inspect.Parameter
 _BY_POSITION = (_Parameter.POSITIONAL_ONLY, _Parameter.POSITIONAL_OR_KEYWORD)
-_PACKAGE = str(Path(__file__).parent.parent)
+_PACKAGE = __name__.partition(".")[0]
 
 IMPORTING = "holdfast-importing"
 """The name of a process for handlers until it has imported the application."""
@@ -154,9 +154,14 @@ def refuse_in_child(verb: str) -> None:
 def callers_frame() -> FrameType | None:
     """Return the innermost frame of the application: the first one outside of this package."""
     frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - documented, and much faster than inspect.stack
-    while frame is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame is not None and is_of_package(frame):
         frame = frame.f_back
     return frame
+
+
+def is_of_package(frame: FrameType) -> bool:
+    """Return whether a frame runs code of this package, also code without a file, as a dataclass's `__init__`."""
+    return str(frame.f_globals.get("__name__")).partition(".")[0] == _PACKAGE
 
 
 def callers_place() -> str:
