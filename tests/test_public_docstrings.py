@@ -26,7 +26,7 @@ _IDENTIFIERS = re.compile(
     r"(?:\w+_)?ids?|chains?|job|key|before|after|(?:\w+_)?version|status|token|attempt|now|clock|random|bounds|run_id"
 )
 # Users receive these and do not make them. Their fields are results.
-_RECEIVED = {"Enqueued", "JobInfo", "JobList", "Progress", "Running", "ScheduleLine"}
+_RECEIVED = {"Enqueued", "GroupProgress", "JobInfo", "JobList", "Progress", "Running", "ScheduleLine"}
 _UNITS = re.compile(
     r"seconds?\b|\bms\b|characters|bytes|[KM]iB|jobs|events|attempts|chains|items|ticks|connections|processes|"
     r"streams|entries|failures|schedules|times|0 to 9|0 to 1\b|concurrency|number",

@@ -33,6 +33,7 @@ PUBLIC = {
     "Fail",
     "FailedAttempt",
     "Group",
+    "GroupProgress",
     "Handle",
     "Holdfast",
     "HoldfastError",

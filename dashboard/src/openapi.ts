@@ -235,6 +235,12 @@ export interface JobFilter {
   text?: string | null;
 }
 
+export interface JobGroup {
+  done: number;
+  failed: number;
+  waiting: number;
+}
+
 export interface JobLine {
   id: string;
   status: Status;
@@ -298,6 +304,7 @@ export interface JobStory {
   replay_of: string | null;
   replays: string[];
   blockers: JobBlocker[];
+  group: JobGroup | null;
 }
 
 export interface JobWait {

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from holdfast._model.unique import Unique
     from holdfast._model.work import Lease
     from holdfast._store.chain import ChainLine
-    from holdfast._store.job import Chain, JobInfo, JobList, RetryResult
+    from holdfast._store.job import Chain, GroupProgress, JobInfo, JobList, RetryResult
     from holdfast._store.schedule import Running, ScheduleLine
     from holdfast._store.schema import migrate
 
@@ -89,6 +89,7 @@ __all__ = [
     "Fail",
     "FailedAttempt",
     "Group",
+    "GroupProgress",
     "Handle",
     "Holdfast",
     "HoldfastError",
@@ -184,6 +185,7 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of this modu
             "Item": "holdfast._model.batch_kind",
             "Job": "holdfast._model.job",
             "JobInfo": "holdfast._store.job",
+            "GroupProgress": "holdfast._store.job",
             "JobList": "holdfast._store.job",
             "JsonCodec": "holdfast._model.codec",
             "Kind": "holdfast._model.kind",

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import ChainFailed, Continue, DuplicateJob, Fail, Holdfast, InvalidJob, Job, Unique
+from holdfast import ChainFailed, Continue, DuplicateJob, Fail, GroupProgress, Holdfast, InvalidJob, Job, Unique
 from tests.kit.pace import PATIENT
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     import psycopg
@@ -152,6 +153,48 @@ def test_too_many_to_wait_for_are_refused_before_anything_is_sent(
     app: Holdfast, ledger: Ledger, page: Kind[..., Any], book: Kind[..., Any]
 ) -> None:
     with ledger.conn.transaction():
-        with pytest.raises(InvalidJob, match="after: at most 10000 chains"):
-            app.sync.enqueue_group(ledger.conn, [page.new(0)] * 10_000, then=book.new("Long").options(after=[1]))
+        with pytest.raises(InvalidJob, match="group: at most 100000 jobs"):
+            app.sync.enqueue_group(ledger.conn, [page.new(0)] * 100_001, then=book.new("Long"))
+        with pytest.raises(InvalidJob, match="group: at most 10000 jobs before one with a unique key"):
+            app.sync.enqueue_group(ledger.conn, [page.new(0)] * 10_001, then=book.new("Long").options(unique="one"))
         assert ledger.statuses() == {}
+
+
+async def test_progress_counts_what_is_done_failed_and_waiting(
+    app: Holdfast, conn: Connection, page: Kind[..., Any], book: Kind[..., Any]
+) -> None:
+    pages = [*(page.new(n) for n in (0, 1, 2, -1)), page.new(3).options(queue="later")]
+    last = await app.enqueue_group(conn, pages, then=book.new("Emma").options(if_blocker_fails="run"))
+
+    async def progress() -> GroupProgress | None:
+        info = await app.get_job(conn, last)
+        assert info is not None
+        return info.group
+
+    async def shown() -> bool:
+        return await progress() == GroupProgress(done=3, failed=1, waiting=1)
+
+    assert await progress() == GroupProgress(done=0, failed=0, waiting=5)
+    async with app.worker(queues={"default": 1}, **PATIENT):
+        await until(shown)
+    [listed] = (await app.list_jobs(conn, kind="book")).jobs
+    assert (listed.group, listed.blockers_left) == (GroupProgress(3, 1, 1), 1)
+    chain = await app.get_chain(conn, last)
+    assert chain is not None
+    assert chain.jobs[0].group == GroupProgress(3, 1, 1)
+
+
+@pytest.mark.parametrize("each", [True, False])
+async def test_a_group_may_have_jobs_that_were_there_before(
+    app: Holdfast, conn: Connection, page: Kind[..., Any], book: Kind[..., Any], *, each: bool
+) -> None:
+    """Such a job may belong to another group, so the last job has a blocker for each; the order is that of the jobs."""
+    await app.enqueue(conn, page.new(2).options(unique="two"))
+    first = [page.new(n).options(unique=Unique(f"{n}")) for n in (4, 6)] if each else []
+    pages = [*first, page.new(2).options(unique="two"), page.new(8)]
+    last = await app.enqueue_group(conn, pages, then=book.new("Emma"))
+    again = await app.enqueue_group(conn, pages, then=book.new("Again"))
+    shown = [f"page {n}" for n in ((4, 6) if each else ())]
+    async with app.worker(queues={"default": 3}, **PATIENT):
+        assert await app.wait(last) == ", ".join(["Emma", *shown, "page 2", "page 8"])
+        assert await app.wait(again) == ", ".join(["Again", *shown, "page 2", "page 8"])

@@ -33,8 +33,8 @@ ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer", "holdfast_op
 WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 
 LIVE = (
-    "blocker job kept_end limit_place limit_rate limit_rule member message order_stop parked reader "
-    "schedule sleeper step subscription sweep watcher worker"
+    "blocker group_entry group_part job kept_end limit_place limit_rate limit_rule member message order_stop parked "
+    "reader schedule sleeper step subscription sweep watcher worker"
 )
 PAGES = "access_token answered audit ended_session imported"
 READ = "archive_exports census event identity landmark migration queue replay retention tenant"
@@ -44,7 +44,7 @@ PRODUCING = {
 }  # fmt: skip
 LOOKING = {
     "lag", "position_of", "last_event_id", "cluster", "positions_are_valid", "take_census", "get_job", "find_ended",
-    "history_spans", "todays_span", "expiry_clock",
+    "history_spans", "todays_span", "expiry_clock", "chains_left", "group_progress",
 }  # fmt: skip
 
 Connection: TypeAlias = psycopg.Connection[Any]

@@ -1,4 +1,4 @@
-import { bytes, tries } from "../number";
+import { bytes, count, tries } from "../number";
 import type { JobStory } from "../openapi";
 import { to } from "../route";
 import { traceId } from "../story";
@@ -91,6 +91,11 @@ function facts(story: JobStory): Parameters<typeof Facts>[0]["of"] {
       <a key="chain" href={to(["chains", story.chain_id])}>
         #{story.chain_id}
       </a>,
+    ],
+    [
+      "Group",
+      story.group &&
+        `${count(story.group.done)} done, ${count(story.group.failed)} failed, ${count(story.group.waiting)} waiting`,
     ],
     [
       "Order key",

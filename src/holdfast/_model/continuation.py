@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast._model.call import explains, type_name
 from holdfast._model.errors import InvalidJob
-from holdfast._model.new_job import MOST_BLOCKERS, NewJob, check_new_job
+from holdfast._model.new_job import MOST_IN_GROUP, NewJob, check_new_job
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -19,7 +19,7 @@ R_co = TypeVar("R_co", covariant=True)
 class Group(Generic[R_co]):
     """Jobs that run side by side, and one that runs after all their chains: `Continue(Group(jobs, then=last))`.
 
-    `jobs`: at most 10,000 jobs. `then` finds their results in `job.blockers`, in order, and its result is that of the
+    `jobs`: at most 100,000 jobs. `then` finds their results in `job.blockers`, in order, and its result is that of the
     chain. If one of them does not complete, it fails too, or runs with `.options(if_blocker_fails="run")`.
     """
 
@@ -33,8 +33,8 @@ class Group(Generic[R_co]):
         object.__setattr__(self, "then", then)
         for job in (*self.jobs, then):
             check_new_job(job, "Group")
-        if len(self.jobs) + len(then.envelope.after) > MOST_BLOCKERS:
-            raise InvalidJob(f"Group: at most {MOST_BLOCKERS} jobs")
+        if len(self.jobs) > MOST_IN_GROUP:
+            raise InvalidJob(f"Group: at most {MOST_IN_GROUP} jobs")
 
 
 # No slots, for the same reason as NewJob.

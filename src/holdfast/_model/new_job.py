@@ -46,6 +46,7 @@ LAST_PRIORITY = 9
 MOST_ATTEMPTS = 1000
 NO_LIMIT = -1
 MOST_BLOCKERS = 10_000
+MOST_IN_GROUP = 100_000
 LONGEST_DELAY = timedelta(days=3_660)
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
@@ -306,6 +307,14 @@ class NewJob(Generic[R_co]):
         """Return the JSON object that the SQL function enqueue_jobs takes. `trace`: a `traceparent` for its headers."""
         head = self.envelope.head if trace is None else self.envelope.traced_head(trace)
         return f'{head},"payload":{self.payload}}}'
+
+
+def check_group(jobs: Sequence[NewJob[Any]], last: NewJob[Any]) -> None:
+    """Raise InvalidJob if a group is too large. A `last` with a unique key names the chains of all jobs."""
+    most = MOST_IN_GROUP if last.envelope.unique is None else MOST_BLOCKERS - len(last.envelope.after)
+    if len(jobs) > most:
+        where = "" if last.envelope.unique is None else " before one with a unique key"
+        raise InvalidJob(f"group: at most {most} jobs{where}")
 
 
 def check_new_job(job: object, function: str) -> None:

@@ -8,12 +8,12 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from holdfast._ops.caller import RequestRefused
-from holdfast._ops.responses.job import ChainEdge, ChainGraph, ChainNode, JobBlocker, JobStory
+from holdfast._ops.responses.job import ChainEdge, ChainGraph, ChainNode, JobBlocker, JobGroup, JobStory
 from holdfast._ops.waits import read_waits
 from holdfast._store.archive import JOB_FAMILIES, exports_with_id
 from holdfast._store.chain import read_blockers
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_key_stop, read_worker
-from holdfast._store.job import read_chain
+from holdfast._store.job import read_chain, read_group
 from holdfast._store.search import FoundJobs, Looked, Search, find_jobs, follow_ids, list_blocked, read_payloads
 from holdfast._store.step import read_journal, step_lines
 from holdfast._store.worker import served_runtime
@@ -115,6 +115,7 @@ def _showing(jobs: list[JobLine], payloads: Mapping[int, str], shows: Callable[[
 
 MOST_NODES = 200
 _MOST_ANCESTORS = 20
+_MOST_BLOCKERS = 10_000
 
 
 async def read_story(transaction: Transaction, job_id: int, redaction: Redaction) -> JobStory:
@@ -123,7 +124,8 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
         raise await _gone(transaction, f"job {job_id}", job_id)
     attempts = await transaction.run(list_attempts(job_id))
     replays = await transaction.run(list_replays(job_id))
-    blockers = (await transaction.run(read_blockers([job_id], gathered=True))).get(job_id, [])
+    blockers = (await transaction.run(read_blockers([job_id], gathered=True, most=_MOST_BLOCKERS))).get(job_id, [])
+    group = await transaction.run(read_group(job_id)) if blockers else None
     holder = row.get("locked_by") or row.get("worker_id")
     worker = await transaction.run(read_worker(holder)) if holder else None
     runtime = await transaction.run(served_runtime(row["kind"], row["queue"]))
@@ -143,6 +145,7 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
         steps=steps,
         replays=[replay.id for replay in replays],
         blockers=[JobBlocker(chain_id=blocker.chain_id, status=blocker.status) for blocker in blockers],
+        group=None if group is None else JobGroup(**group._asdict()),
     )
 
 
@@ -160,6 +163,7 @@ async def read_archived(
         steps=step_lines(row.get("steps")),
         replays=[replay.id for replay in replays],
         blockers=[],
+        group=None,
         waits=[],
     )
 
@@ -201,7 +205,8 @@ async def read_graph(transaction: Transaction, chain_id: int, redaction: Redacti
     edges = [ChainEdge(source=job.id, target=job.next_id, kind="next") for job in jobs if job.next_id]
     edges += [ChainEdge(source=job.replay_of, target=job.id, kind="replay") for job in jobs if job.replay_of]
     complete = len(jobs) < MOST_NODES
-    for job_id, blockers in (await transaction.run(read_blockers(list(nodes), gathered=True))).items():
+    named = await transaction.run(read_blockers(list(nodes), gathered=True, most=_MOST_BLOCKERS))
+    for job_id, blockers in named.items():
         complete = complete and len(blockers) <= _MOST_ANCESTORS
         for blocker in blockers[:_MOST_ANCESTORS]:
             for job in await transaction.run(read_chain(blocker.chain_id, limit=1)):

@@ -122,12 +122,14 @@ class Pass(NamedTuple):
     rows: int
 
 
-def read_blockers(jobs: Iterable[int], *, gathered: bool = False) -> Statement[dict[int, list[Blocker]]]:
-    """Return the blockers of each job that has any, in the order of its `after`.
+def read_blockers(
+    jobs: Iterable[int], *, gathered: bool = False, most: int = _LAST_ID
+) -> Statement[dict[int, list[Blocker]]]:
+    """Return the blockers of each job that has any, in the order of its `after`, and then those of its group.
 
-    `gathered`: also the chains that it waits for as a story.
+    `gathered`: also the chains that it waits for as a story. `most`: blockers in all. Default: no limit.
     """
-    return statement("read_blockers", _by_job, jobs=number_array(jobs), gathered=gathered)
+    return statement("read_blockers", _by_job, jobs=number_array(jobs), gathered=gathered, most=most)
 
 
 def repair_blockers(*, since: int = 0, limit: int = 1000) -> Statement[Pass]:
@@ -143,6 +145,11 @@ def release_waiters(*, limit: int = 500) -> Statement[int]:
 def delete_kept_ends(*, since: int = 0, limit: int = 1000) -> Statement[Pass]:
     """Delete the ends that were kept for waiters, and that none needs any more; look at `limit` of them."""
     return statement("delete_kept_ends", one(Pass), since=since, limit=limit)
+
+
+def delete_groups(*, since: int = 0, limit: int = 1000) -> Statement[Pass]:
+    """Delete the rows of groups whose last job has left; look at `limit` of them."""
+    return statement("delete_groups", one(Pass), since=since, limit=limit)
 
 
 def _by_job(rows: Sequence[Row]) -> dict[int, list[Blocker]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast._logs.log import TRACEPARENT, current_trace
 from holdfast._model.errors import InvalidJob
 from holdfast._model.handle import Handle
-from holdfast._model.new_job import MOST_BLOCKERS
+from holdfast._model.new_job import check_group
 from holdfast._store.statement import Parameter, Row, Statement, statement, statements
 
 if TYPE_CHECKING:
@@ -63,14 +63,14 @@ def enqueue_jobs(jobs: Sequence[NewJob[Any]]) -> Statement[list[Handle[Any]]]:
 
 def enqueue_group(jobs: Sequence[NewJob[Any]], last: NewJob[Any]) -> Statement[Handle[Any]]:
     """Insert the jobs, and `last`, which runs after all their chains; return the handle of `last`."""
-    if len(jobs) + len(last.envelope.after) > MOST_BLOCKERS:
-        raise InvalidJob(f"after: at most {MOST_BLOCKERS} chains")
+    check_group(jobs, last)
     return statement(
         "enqueue_group",
         lambda rows: _handle(rows[0], last),
         jobs=jobs_text(jobs),
         last=last.as_json(current_trace()),
         run_anyway=last.envelope.if_blocker_fails == "run",
+        plain=all(job.envelope.plain for job in jobs),
     ).storing(InvalidJob)
 
 

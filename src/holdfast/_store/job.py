@@ -27,6 +27,16 @@ RetryStatus: TypeAlias = Literal["retried", "already_retried", "duplicate", "not
 Rescheduling: TypeAlias = Literal["rescheduled", "processing", "blocked", "not_found"]
 
 
+class GroupProgress(NamedTuple):
+    """How many of the chains that a job comes after have come how far."""
+
+    done: int
+    failed: int
+    """They did not complete: they failed, or were cancelled or deleted."""
+    waiting: int
+    """They have not ended."""
+
+
 @dataclass(frozen=True)
 class JobInfo(Generic[R_co]):
     """A job as it is stored now: waiting, running or ended."""
@@ -67,6 +77,8 @@ class JobInfo(Generic[R_co]):
     """The name of the worker that runs it, or ran it last. None: it waits, or that worker is no longer stored."""
     started_at: datetime | None
     """When its last attempt started. None: it has not ended, or how long it ran is not known."""
+    group: GroupProgress | None
+    """How far the chains that it comes after have come. None: it comes after none, or has ended."""
     headers: Mapping[str, str] = field(repr=False)
     stored_payload: str | None = field(repr=False)
     """JSON text, as the codec encoded it."""
@@ -177,9 +189,15 @@ def read_chain(
     )
 
 
+def read_group(job_id: int) -> Statement[GroupProgress | None]:
+    """Return how far the chains have come that a live job comes after; None if there are none."""
+    return statement("read_group", lambda rows: GroupProgress(*rows[0][0]) if rows and rows[0][0] else None, id=job_id)
+
+
 def job_info(row: Row, decode: Decode, arguments: DecodePayload) -> JobInfo[Any]:
     """Return the job of a row with these columns."""
-    *fields, headers, payload, progress, note = row
+    *fields, group, headers, payload, progress, note = row
+    fields += [GroupProgress(*group) if group else None]
     fields += [json.loads(headers) if headers else {}, payload]
     fields += [None if progress is None else Progress(progress, note), decode, arguments]
     return JobInfo(*fields)

@@ -14,7 +14,7 @@ from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
 from holdfast._store.archive import clock_is_doubted, set_archived
-from holdfast._store.chain import delete_kept_ends, repair_blockers
+from holdfast._store.chain import delete_groups, delete_kept_ends, repair_blockers
 from holdfast._store.inspect import read_census, take_census
 from holdfast._store.limit import delete_limit_rates, mend_limits
 from holdfast._store.maintenance import (
@@ -83,6 +83,7 @@ class Maintenance:
         self._mended: str | None = None
         """The key of a limit after which the next pass starts."""
         self._cleared = 0
+        self._cleared_groups = 0
         """The kept end after which the next deletion starts."""
         self._deleted: dict[str, datetime | None] = {}
         """By table: the time up to which it is empty. Under a held snapshot, a scan from the start would read all
@@ -206,12 +207,19 @@ class Maintenance:
         return found
 
     async def _delete_ends(self, tick: Tick) -> int:
-        """Delete the ends that were kept for jobs that have left since."""
+        """Delete the ends that were kept for jobs that have left since, and the rows of their groups."""
         deleted = 0
         for _ in range(MOST_BATCHES):
             self._cleared, gone = await self._link.run(delete_kept_ends(since=self._cleared, limit=MOST_BLOCKERS))
             deleted += gone
             if not self._cleared or tick.budget.spent:
+                break
+        for _ in range(MOST_BATCHES):
+            self._cleared_groups, gone = await self._link.run(
+                delete_groups(since=self._cleared_groups, limit=MOST_BLOCKERS)
+            )
+            deleted += gone
+            if not self._cleared_groups or tick.budget.spent:
                 break
         return deleted
 

@@ -114,6 +114,15 @@ class JobBlocker(Answer):
     status: JobStatus | None
 
 
+class JobGroup(Answer):
+    """How many of the chains that a job comes after have come how far."""
+
+    done: int
+    failed: int
+    """They did not complete: they failed, or were cancelled or deleted."""
+    waiting: int
+
+
 class JobWait(Answer):
     """A reason why a job does not run now."""
 
@@ -168,6 +177,9 @@ class JobStory(JobLine):
     replay_of: Id | None
     replays: list[Id]
     blockers: list[JobBlocker]
+    """At most 10,000."""
+    group: JobGroup | None
+    """Of a live job that comes after other chains."""
 
 
 class RefusedJob(Answer):

@@ -31,20 +31,20 @@ ORDER BY j.id DESC LIMIT 1
 j.id, coalesce(j.chain_id, j.id) AS chain_id, j.kind, j.queue, j.status::text, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
     NULL::timestamptz AS finished_at, j.unique_key, j.order_key, j.cancel_requested_at IS NOT NULL AS cancel_requested, NULL::text AS result,
     j.last_error_code, j.last_error, NULL::bigint AS next_id, j.replay_of,
-    CASE WHEN j.blockers_left < 0 THEN 0 ELSE j.blockers_left END AS blockers_left,
-    j.locked_by AS worker_id, j.headers::text, CASE WHEN %(payloads)s THEN j.payload END::text AS payload, NULL::timestamptz AS started_at,
+    holdfast.chains_left(j.id, j.blockers_left) AS blockers_left,
+    j.locked_by AS worker_id, j.headers::text, CASE WHEN %(payloads)s THEN j.payload END::text AS payload, NULL::timestamptz AS started_at, holdfast.group_progress(j.id, j.blockers_left) AS progress_of_group,
     j.progress, j.progress_note
 
 -- part: ended_info
 h.id, coalesce(h.chain_id, h.id), h.kind, h.queue, h.status::text, h.priority, h.attempt, h.max_attempts, h.created_at, h.available_at,
     h.finished_at, h.unique_key, h.order_key, false, h.result::text, h.last_error_code, h.last_error, h.next_id, h.replay_of, NULL, h.worker_id,
-    h.headers::text, CASE WHEN %(payloads)s THEN h.payload END::text, h.finished_at - h.ran_ms * interval '1 millisecond', NULL, NULL
+    h.headers::text, CASE WHEN %(payloads)s THEN h.payload END::text, h.finished_at - h.ran_ms * interval '1 millisecond', NULL, NULL, NULL
 
 -- part: info
 found.id, found.chain_id, found.kind, found.queue, found.status, found.priority, found.attempt, found.max_attempts, found.created_at,
     found.available_at, found.finished_at, found.unique_key, found.order_key, found.cancel_requested, found.result, found.last_error_code,
     found.last_error, found.next_id, found.replay_of, found.blockers_left,
-    (SELECT w.name FROM holdfast.worker w WHERE w.id = found.worker_id), found.started_at, found.headers, found.payload, found.progress,
+    (SELECT w.name FROM holdfast.worker w WHERE w.id = found.worker_id), found.started_at, found.progress_of_group, found.headers, found.payload, found.progress,
     found.progress_note
 
 -- name: read_chain
@@ -92,13 +92,22 @@ ORDER BY first.id DESC LIMIT %(limit)s
 
 -- name: read_blockers
 -- A result that many jobs share comes with the first of them.
-SELECT b.job_id, b.end_id, b.chain_id, b.status::text,
-    CASE WHEN b.end_id IS NULL THEN b.result WHEN b.nth = 1 THEN k.result END::text, coalesce(b.error_code, k.error_code), coalesce(b.error, k.error)
+SELECT a.job_id, a.end_id, a.chain_id, a.status::text, a.result::text, a.error_code, a.error
 FROM (
-    SELECT b.*, row_number() OVER (PARTITION BY b.end_id ORDER BY b.job_id, b.ordinal) AS nth
-    FROM holdfast.blocker b WHERE b.job_id = ANY (%(jobs)s::bigint[]) AND (b.ordinal > 0 OR %(gathered)s)) AS b
-    LEFT JOIN holdfast.kept_end k ON k.id = b.end_id
-ORDER BY b.job_id, b.ordinal
+    SELECT false AS in_group, b.ordinal AS place, b.job_id, b.end_id, b.chain_id, b.status,
+        CASE WHEN b.end_id IS NULL THEN b.result WHEN b.nth = 1 THEN k.result END AS result, coalesce(b.error_code, k.error_code) AS error_code,
+        coalesce(b.error, k.error) AS error
+    FROM (
+        SELECT b.*, row_number() OVER (PARTITION BY b.end_id ORDER BY b.job_id, b.ordinal) AS nth
+        FROM holdfast.blocker b WHERE b.job_id = ANY (%(jobs)s::bigint[]) AND (b.ordinal > 0 OR %(gathered)s)) AS b
+        LEFT JOIN holdfast.kept_end k ON k.id = b.end_id
+    UNION ALL
+    SELECT true, m.place, m.group_id, NULL, m.chain_id, m.status, m.result, m.error_code, m.error
+    FROM holdfast.members_of(%(jobs)s::bigint[]) AS m) AS a
+ORDER BY a.job_id, a.in_group, a.place LIMIT %(most)s
+
+-- name: read_group
+SELECT holdfast.group_progress(j.id, j.blockers_left) FROM holdfast.job j WHERE j.id = %(id)s
 
 -- name: release_waiters
 SELECT holdfast.release_waiters(%(limit)s)
@@ -110,6 +119,9 @@ gone AS (
     DELETE FROM holdfast.kept_end k USING looked l
     WHERE k.id = l.id AND k.release_at IS NULL AND NOT EXISTS (SELECT FROM holdfast.blocker b WHERE b.end_id = k.id) RETURNING k.id)
 SELECT CASE WHEN (SELECT count(*) FROM looked) = %(limit)s THEN (SELECT max(id) FROM looked) ELSE 0 END, (SELECT count(*) FROM gone)
+
+-- name: delete_groups
+SELECT until, gone FROM holdfast.delete_groups(%(since)s, %(limit)s)
 
 -- name: repair_blockers
 SELECT until, repaired FROM holdfast.repair_blockers(%(since)s, %(limit)s)

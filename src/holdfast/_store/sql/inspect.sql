@@ -26,7 +26,7 @@ LIMIT 1
 -- name: read_waiting
 -- The reasons why a live job does not run: null or false where a reason does not apply.
 SELECT CASE WHEN j.available_at > now() THEN j.available_at END, coalesce(q.paused, false), q.paused_at, q.paused_by, q.paused_reason,
-    CASE WHEN j.blockers_left > 0 THEN j.blockers_left END, s.job_id,
+    CASE WHEN j.blockers_left > 0 THEN holdfast.chains_left(j.id, j.blockers_left) END, s.job_id,
     (SELECT o.id FROM holdfast.job o WHERE o.order_key = j.order_key AND (o.order_seq, o.id) < (j.order_seq, j.id)
      ORDER BY o.order_seq, o.id LIMIT 1)
 FROM holdfast.job j LEFT JOIN holdfast.queue q ON q.name = j.queue LEFT JOIN holdfast.order_stop s ON s.order_key = j.order_key

@@ -8,7 +8,7 @@ SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text
 SELECT id, chain_id, created FROM holdfast.enqueue_jobs(%(jobs)s, %(plain)s)
 
 -- name: enqueue_group
-SELECT id, chain_id, created FROM holdfast.enqueue_group(%(jobs)s, %(last)s, %(run_anyway)s)
+SELECT id, chain_id, created FROM holdfast.enqueue_group(%(jobs)s, %(last)s, %(run_anyway)s, %(plain)s)
 
 -- name: claim_jobs
 SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::integer[], %(limit)s::integer, %(start)s::integer,
@@ -117,7 +117,7 @@ WITH gone AS (
             AND to_regclass('holdfast.job_history_' || to_char((now() + interval '1 day') AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
             AND set_config('lock_timeout', '100ms', true) IS NOT NULL)
     RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
-        j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result,
+        j.replay_of, j.group_id, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result,
         coalesce(g.ms, (SELECT (%(ran)s::integer[])[1] WHERE cardinality(%(ran)s::integer[]) = 1)) AS ran_ms),
 attempts AS (
     INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, ran_ms)
@@ -133,8 +133,11 @@ kept AS (
     SELECT id, created_at, available_at, now(), %(worker)s::bigint, 'completed', ran_ms, attempt, max_attempts, priority,
         payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
     FROM gone)
-SELECT CASE WHEN done.jobs < cardinality(%(ids)s::bigint[]) THEN coalesce(done.ids, '{}') END, holdfast.notify_ended(done.ids || done.chains)
-FROM (SELECT count(*) AS jobs, array_agg(id) AS ids, array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL) AS chains FROM gone) AS done
+SELECT CASE WHEN done.jobs < cardinality(%(ids)s::bigint[]) THEN coalesce(done.ids, '{}') END, holdfast.notify_ended(done.ids || done.chains),
+    CASE WHEN done.groups IS NOT NULL THEN holdfast.end_members(done.groups, done.member_chains, done.results) END
+FROM (SELECT count(*) AS jobs, array_agg(id) AS ids, array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL) AS chains,
+        array_agg(group_id) FILTER (WHERE group_id IS NOT NULL) AS groups, array_agg(coalesce(chain_id, id)) FILTER (WHERE group_id IS NOT NULL) AS member_chains,
+        array_agg(result) FILTER (WHERE group_id IS NOT NULL) AS results FROM gone) AS done
 
 -- name: finish_jobs
 SELECT id, token, next_id, answer FROM holdfast.finish_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[], %(endings)s,
@@ -184,7 +187,7 @@ SELECT holdfast.resume_order_key(%(key)s)
 -- name: get_job
 SELECT g.id, g.chain_id, g.kind, g.queue, g.status, g.priority, g.attempt, g.max_attempts, g.created_at, g.available_at, g.finished_at,
     g.unique_key, g.order_key, g.cancel_requested, g.result::text, g.error_code, g.error, g.next_id, g.replay_of,
-    g.blockers_left, g.worker, g.started_at, g.headers::text, g.payload::text, g.progress, g.progress_note
+    g.blockers_left, g.worker, g.started_at, g.progress_of_group, g.headers::text, g.payload::text, g.progress, g.progress_note
 FROM holdfast.get_job(%(id)s) AS g
 
 -- name: retry_job

@@ -62,6 +62,7 @@ BEGIN
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.limit_rule, holdfast.limit_place, holdfast.limit_rate'),
             ('holdfast_worker', 'SELECT ON holdfast.tenant'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.kept_end, holdfast.watcher'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.group_part, holdfast.group_entry'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.step, holdfast.message'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.schedule, holdfast.worker'),
             ('holdfast_worker', 'SELECT, INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
@@ -86,6 +87,7 @@ BEGIN
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.limit_rule, holdfast.limit_place, holdfast.limit_rate'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.kept_end, holdfast.watcher, holdfast.schedule, holdfast.worker'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.group_part, holdfast.group_entry'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.step, holdfast.message'),
             ('holdfast_operator', 'INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.tally, holdfast.position, holdfast.replay, holdfast.landmark, holdfast.unique_window'),
@@ -108,7 +110,8 @@ BEGIN
             ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.lag, holdfast.position_of, holdfast.last_event_id, holdfast.cluster,
                 holdfast.positions_are_valid'),
             ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.take_census, holdfast.expiry_clock'),
-            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.get_job, holdfast.find_ended, holdfast.history_spans, holdfast.todays_span')
+            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.get_job, holdfast.find_ended, holdfast.history_spans, holdfast.todays_span,
+                holdfast.chains_left, holdfast.group_progress')
         ) AS x (member, rights) ON x.member = r.rolname
     LOOP
         EXECUTE format('GRANT %s TO %I', rights, member);

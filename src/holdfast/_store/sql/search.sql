@@ -161,8 +161,11 @@ LIMIT 1000
 -- name: list_blocked
 -- The live jobs that wait for this chain.
 SELECT coalesce(j.chain_id, j.id), {{live_columns}}
-FROM holdfast.blocker b JOIN holdfast.job j ON j.id = b.job_id
-WHERE b.chain_id = %(chain)s AND b.status IS NULL ORDER BY b.job_id LIMIT %(limit)s
+FROM (SELECT b.job_id FROM holdfast.blocker b WHERE b.chain_id = %(chain)s AND b.status IS NULL
+      UNION SELECT w.id FROM holdfast.job m JOIN holdfast.job w ON w.id = m.group_id AND w.blockers_left > 0
+      WHERE m.id = %(chain)s AND m.chain_id IS NULL OR m.chain_id = %(chain)s) AS b
+    JOIN holdfast.job j ON j.id = b.job_id
+ORDER BY b.job_id LIMIT %(limit)s
 
 -- name: act_on_jobs
 SELECT id, done, answer

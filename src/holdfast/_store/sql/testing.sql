@@ -64,7 +64,8 @@ DELETE FROM holdfast.unique_window w WHERE w.job_id = ANY (%(jobs)s::bigint[]) A
 -- expired, nor, except for dead letters, the chains it waited for.
 SELECT j.id, j.status::text, j.payload::text, j.headers::text, j.queue, j.priority, j.max_attempts, j.created_at, j.available_at,
     j.expires_at, j.order_key, j.order_block IS TRUE, coalesce(j.unique_key, w.unique_key),
-    CASE WHEN j.waits THEN ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = j.id ORDER BY b.ordinal) ELSE j.blockers END,
+    CASE WHEN j.waits THEN ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = j.id ORDER BY b.ordinal)
+        || ARRAY(SELECT m.chain_id FROM holdfast.members_of(ARRAY[j.id]) AS m ORDER BY m.place) ELSE j.blockers END,
     j.run_anyway
 FROM (SELECT %(kind)s::text AS name) AS kind, LATERAL (
     SELECT l.id, l.status, l.payload, l.headers, l.queue, l.priority, l.max_attempts, l.created_at, l.available_at, l.expires_at,

@@ -32,6 +32,7 @@ CREATE TABLE holdfast.job (
     cancel_requested_at timestamptz,
     chain_id            bigint,                 -- null: this job is the first of its chain
     replay_of           bigint,                 -- the dead letter that this job replays
+    group_id            bigint,                 -- the job that runs after this chain and the others of its group; see 32_groups
     order_seq           bigint,                 -- place in the order key: the id, or the id of the job that is replayed
     queue               text COLLATE "C" NOT NULL CHECK (octet_length(queue) BETWEEN 1 AND 100),
     kind                text COLLATE "C" NOT NULL CHECK (octet_length(kind) BETWEEN 1 AND 200),

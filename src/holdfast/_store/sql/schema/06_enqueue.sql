@@ -25,9 +25,9 @@ CREATE FUNCTION holdfast.is_later(at timestamptz, delay_ms bigint, clock timesta
 
 -- `jobs` is the text of a JSON array of objects whose keys are the fields of new_job. Answers in the order given. `plain`: true if none of
 -- them sets more than kind, payload, queue, priority, max_attempts and headers, so nothing else is read: a third of the time goes into
--- reading. Null: the names of their options are checked.
--- Called by enqueue_group, enqueue_next_groups, gather_jobs, job.sql enqueue_jobs, schedule.sql enqueue_slots.
-CREATE FUNCTION holdfast.enqueue_jobs(jobs text, plain boolean DEFAULT NULL) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
+-- reading. Null: the names of their options are checked. `group_id`: the job that runs after those that are created.
+-- Called by enqueue_members, gather_jobs, job.sql enqueue_jobs, schedule.sql enqueue_slots.
+CREATE FUNCTION holdfast.enqueue_jobs(jobs text, plain boolean DEFAULT NULL, group_id bigint DEFAULT NULL) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -46,10 +46,10 @@ BEGIN
     END IF;
     IF plain THEN
         RETURN QUERY
-        INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, queue, kind, payload, headers)
+        INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, group_id, queue, kind, payload, headers)
         SELECT CASE WHEN fault IS NULL THEN id ELSE holdfast.refuse(fault)::bigint END,
-            clock, clock, nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5), holdfast.shard_of(id, NULL), coalesce(queue, 'default'),
-            kind, payload, headers
+            clock, clock, nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5), holdfast.shard_of(id, NULL), enqueue_jobs.group_id,
+            coalesce(queue, 'default'), kind, payload, headers
         FROM (SELECT nextval('holdfast.job_id_seq') AS id, g.*, holdfast.job_fault(g.kind, g.payload, g.queue, g.priority, g.max_attempts, NULL,
                   NULL, NULL, NULL, NULL, NULL, NULL, NULL, g.headers, NULL, NULL) AS fault
               FROM json_to_recordset(jobs::json)
@@ -60,18 +60,18 @@ BEGIN
             SELECT CASE WHEN f.fault IS NULL THEN g ELSE holdfast.refuse(f.fault)::holdfast.new_job END
             FROM json_populate_recordset(NULL::holdfast.new_job, jobs::json) AS g,
                 LATERAL (SELECT holdfast.job_fault(g.kind, g.payload, g.queue, g.priority, g.max_attempts, g.delay_ms, g.at, g.expires_ms, g.expires_at, g.order_key, g.unique_key,
-                  g.unique_window_ms, g.on_conflict, g.headers, g.payload_version, g.blockers) AS fault) AS f));
+                  g.unique_window_ms, g.on_conflict, g.headers, g.payload_version, g.blockers) AS fault) AS f), enqueue_jobs.group_id);
     ELSIF strpos(jobs, '"limits"') > 0 OR strpos(jobs, '"tenant"') > 0 THEN
-        RETURN QUERY SELECT * FROM holdfast.enqueue_limited_jobs(jobs);
+        RETURN QUERY SELECT * FROM holdfast.enqueue_limited_jobs(jobs, enqueue_jobs.group_id);
     ELSE
         RETURN QUERY
         INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-            order_seq, queue, kind, payload, headers, order_key, later)
+            group_id, order_seq, queue, kind, payload, headers, order_key, later)
         SELECT CASE WHEN fault IS NULL THEN id ELSE holdfast.refuse(fault)::bigint END,      -- first, before a number overflows
             clock, holdfast.due_at(at, delay_ms, clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
             holdfast.shard_of(id, order_key), payload_version, nullif(order_block, false),
             coalesce(expires_at, clock + expires_ms * interval '1 millisecond'),
-            CASE WHEN order_key IS NOT NULL THEN id END, coalesce(queue, 'default'),
+            enqueue_jobs.group_id, CASE WHEN order_key IS NOT NULL THEN id END, coalesce(queue, 'default'),
             kind, payload, headers, order_key, holdfast.is_later(at, delay_ms, clock)
         FROM (SELECT nextval('holdfast.job_id_seq') AS id, g.*,
                   holdfast.job_fault(g.kind, g.payload, g.queue, g.priority, g.max_attempts, g.delay_ms, g.at, g.expires_ms, g.expires_at, g.order_key, g.unique_key,
@@ -91,9 +91,10 @@ BEGIN
 END $$;
 
 -- Jobs, and one that runs after all their chains, and after those that it names itself: all of them or none, also on a connection that
--- commits every statement. Returns that one, `last`, which is the text of a JSON object.
+-- commits every statement. Returns that one, `last`, which is the text of a JSON object. If it has a unique key, it may be another's: then it
+-- comes last, and has a blocker for each of the jobs.
 -- Called by job.sql enqueue_group.
-CREATE FUNCTION holdfast.enqueue_group(jobs text, last text, run_anyway boolean) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
+CREATE FUNCTION holdfast.enqueue_group(jobs text, last text, run_anyway boolean, plain boolean DEFAULT NULL) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -104,15 +105,21 @@ BEGIN
         PERFORM holdfast.refuse('last: the text of a JSON object expected, got ' || CASE WHEN last IS NULL THEN 'null' ELSE 'something else' END);
     END IF;
     final := json_populate_record(NULL::holdfast.new_job, last::json);
-    final.blockers := final.blockers || ARRAY(
-        SELECT e.chain_id FROM holdfast.enqueue_jobs(jobs) WITH ORDINALITY AS e (id, chain_id, created, place) ORDER BY e.place);
+    IF final.unique_key IS NOT NULL THEN
+        final.blockers := final.blockers || ARRAY(
+            SELECT e.chain_id FROM holdfast.enqueue_jobs(jobs, plain) WITH ORDINALITY AS e (id, chain_id, created, place) ORDER BY e.place);
+    END IF;
     final.run_anyway := enqueue_group.run_anyway;
     fault := coalesce(holdfast.option_fault(json_build_array(last::json)), holdfast.job_fault(final.kind, final.payload, final.queue, final.priority, final.max_attempts, final.delay_ms, final.at, final.expires_ms, final.expires_at, final.order_key, final.unique_key,
         final.unique_window_ms, final.on_conflict, final.headers, final.payload_version, final.blockers));
     IF fault IS NOT NULL THEN
         PERFORM holdfast.refuse(fault);
     END IF;
-    RETURN QUERY SELECT * FROM holdfast.enqueue_unique_jobs(ARRAY[final]);
+    SELECT e.* INTO id, chain_id, created FROM holdfast.enqueue_unique_jobs(ARRAY[final]) AS e;
+    IF final.unique_key IS NULL THEN
+        PERFORM holdfast.enqueue_members(id, jobs, plain);
+    END IF;
+    RETURN NEXT;
     -- It may be due: the chains of jobs that were there already may have ended.
     PERFORM holdfast.wake_sleepers(ARRAY[coalesce(final.queue, 'default')], ARRAY[final.kind]);
 END $$;

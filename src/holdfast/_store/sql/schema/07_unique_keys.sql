@@ -15,7 +15,7 @@ CREATE INDEX unique_window_ends_at ON holdfast.unique_window (ends_at);
 -- up the winner. The data of the given jobs is in arrays of the same length, which one unnest joins, and `IN (SELECT unnest(...))` is a hash
 -- where a join may not be one: the cost grows with the number of jobs, not with its square.
 -- Called by enqueue_jobs, enqueue_group, enqueue, enqueue_on_failure.
-CREATE FUNCTION holdfast.enqueue_unique_jobs(given holdfast.new_job[]) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
+CREATE FUNCTION holdfast.enqueue_unique_jobs(given holdfast.new_job[], group_id bigint DEFAULT NULL) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan AS $$
@@ -70,13 +70,13 @@ BEGIN
     FOR round IN 1..10 LOOP
         WITH inserted AS (
             INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-                order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, later, limits,
+                group_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, later, limits,
                 on_failure, tenant)
             SELECT g.id, clock, holdfast.due_at(at, delay_ms, clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
                 holdfast.shard_of(g.id, order_key), payload_version, nullif(order_block, false),
                 coalesce(expires_at, clock + expires_ms * interval '1 millisecond'),
-                CASE WHEN order_key IS NOT NULL THEN g.id END, coalesce(queue, 'default'), kind, payload, headers, order_key,
-                CASE WHEN unique_window_ms IS NULL THEN unique_key END,
+                enqueue_unique_jobs.group_id, CASE WHEN order_key IS NOT NULL THEN g.id END, coalesce(queue, 'default'), kind, payload, headers,
+                order_key, CASE WHEN unique_window_ms IS NULL THEN unique_key END,
                 CASE WHEN cardinality(blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
                 nullif(cardinality(blockers), 0), nullif(run_anyway, false), holdfast.is_later(at, delay_ms, clock), limits, on_failure, tenant
             FROM unnest(ids, answers, given) WITH ORDINALITY AS g (id, answer) WHERE g.answer IS NULL
@@ -150,6 +150,9 @@ BEGIN
         WHERE j.id = g.answer AND j.status IN ('pending', 'blocked');
         IF replaced <> '{}' THEN
             DELETE FROM holdfast.blocker WHERE job_id = ANY (replaced);
+            -- It has no unique key while a group is enqueued with it, but a job that follows in a chain may.
+            DELETE FROM holdfast.group_part p WHERE p.group_id = ANY (replaced);
+            DELETE FROM holdfast.group_entry e WHERE e.group_id = ANY (replaced);
         END IF;
     END IF;
     IF waiting THEN

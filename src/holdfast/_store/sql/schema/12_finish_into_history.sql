@@ -37,6 +37,9 @@ CREATE FUNCTION holdfast.complete_jobs(worker bigint, ids bigint[], tokens bigin
 DECLARE
     done integer;
     chains bigint[];                -- of those that were not the first of theirs
+    groups bigint[];                -- of those that are in one, with their chains and results
+    member_chains bigint[];
+    member_results json[];
     ran_all integer := CASE WHEN cardinality(ran) = 1 THEN ran[1] END;
     others holdfast.ending[];
 BEGIN
@@ -48,7 +51,7 @@ BEGIN
             DELETE FROM holdfast.job j
             WHERE j.id = ANY (ids) AND j.lock_token = tokens[1] AND j.locked_by = worker AND j.order_key IS NULL
                 AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL AND j.limits IS NULL
-            RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
+            RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id, j.group_id,
                 j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error,
                 coalesce(ran_all, ran[width_bucket(j.id, (SELECT ids))]) AS ran_ms),
         attempts AS (
@@ -65,13 +68,14 @@ BEGIN
             SELECT id, created_at, available_at, now(), worker, 'completed', ran_ms, attempt, max_attempts, priority,
                 payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error
             FROM gone)
-        SELECT count(*), array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL) INTO done, chains FROM gone;
+        SELECT count(*), array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL),
+            array_agg(coalesce(chain_id, id)) FILTER (WHERE group_id IS NOT NULL), '{}' INTO done, chains, groups, member_chains, member_results FROM gone;
     ELSE
         WITH gone AS (
             DELETE FROM holdfast.job j USING unnest(ids, tokens, results, ran) AS g (id, token, result, ms)
             WHERE j.id = ANY (ids) AND j.id = g.id AND j.lock_token = coalesce(g.token, tokens[1]) AND j.locked_by = worker AND j.order_key IS NULL
                 AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL AND j.limits IS NULL
-            RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
+            RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id, j.group_id,
                 j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result,
                 coalesce(ran_all, g.ms) AS ran_ms),
         attempts AS (
@@ -88,7 +92,12 @@ BEGIN
             SELECT id, created_at, available_at, now(), worker, 'completed', ran_ms, attempt, max_attempts, priority,
                 payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
             FROM gone)
-        SELECT count(*), array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL) INTO done, chains FROM gone;
+        SELECT count(*), array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL),
+            array_agg(coalesce(chain_id, id)) FILTER (WHERE group_id IS NOT NULL), array_agg(result) FILTER (WHERE group_id IS NOT NULL)
+        INTO done, chains, groups, member_chains, member_results FROM gone;
+    END IF;
+    IF groups IS NOT NULL THEN
+        PERFORM holdfast.end_members(groups, member_chains, member_results);
     END IF;
     -- A statement of its own, after the delete. Nearly always no client waits, and this one look-up is the only cost.
     IF EXISTS (SELECT FROM holdfast.watcher WHERE until > now()) THEN
@@ -134,6 +143,7 @@ DECLARE
     successors bigint[];
     limited bigint[];               -- jobs with limits
     grouped bigint[];               -- jobs whose next comes after a group that is enqueued now
+    members bigint[];               -- jobs that end a chain of a group
     dead bigint[];                  -- dead letters that have a job for that ...
     dead_rows holdfast.job[];       -- ... and their rows, which are gone then
     limit_keys text[];
@@ -146,7 +156,7 @@ BEGIN
     given := ARRAY(SELECT DISTINCT ON (g.id, g.token, g.holder) g FROM unnest(given) AS g ORDER BY g.id, g.token, g.holder);
     ids := ARRAY(SELECT g.id FROM unnest(given) AS g);
     WITH held AS MATERIALIZED (
-        SELECT g.*, j.order_key, coalesce(j.chain_id, j.id) AS chain_id, j.awaited, j.blockers_left, j.steps, j.limits,
+        SELECT g.*, j.order_key, coalesce(j.chain_id, j.id) AS chain_id, j.awaited, j.blockers_left, j.steps, j.limits, j.group_id,
             j.on_failure IS NOT NULL AS reports,
             CASE WHEN g.outcome IN ('completed', 'failed', 'cancelled') THEN g.outcome::text::holdfast.status
                  WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
@@ -166,8 +176,9 @@ BEGIN
         coalesce(array_agg(id) FILTER (WHERE steps), '{}'),
         coalesce(array_agg(id) FILTER (WHERE limits IS NOT NULL), '{}'),
         coalesce(array_agg(id) FILTER (WHERE became = 'failed' AND reports), '{}'),
-        coalesce(array_agg(id) FILTER (WHERE follower IS NOT NULL AND next -> 'group' IS NOT NULL), '{}')
-    INTO settled, keyed, ends, enders, named, had_blockers, stories, limited, dead, grouped FROM decided;
+        coalesce(array_agg(id) FILTER (WHERE follower IS NOT NULL AND next -> 'group' IS NOT NULL), '{}'),
+        coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND follower IS NULL AND group_id IS NOT NULL), '{}')
+    INTO settled, keyed, ends, enders, named, had_blockers, stories, limited, dead, grouped, members FROM decided;
 
     -- An old snapshot may lack a message to a story: it would neither rouse the story nor leave with it.
     IF current_setting('transaction_isolation') <> 'read committed' AND keyed || enders || named || stories <> '{}' THEN
@@ -190,17 +201,20 @@ BEGIN
     IF limited <> '{}' THEN
         SELECT l.keys, l.heads, l.head_keys, busy || l.stuck INTO limit_keys, limit_heads, head_keys, busy FROM holdfast.lock_limits(limited) AS l;
     END IF;
+    IF members <> '{}' AND NOT holdfast.lock_members(members) THEN
+        busy := busy || members;
+    END IF;
     IF busy <> '{}' THEN
         settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (busy));
         limited := ARRAY(SELECT l FROM unnest(limited) AS l WHERE l <> ALL (busy));
     END IF;
 
-    IF grouped <> '{}' THEN
-        settled := holdfast.enqueue_next_groups(settled);
-    END IF;
-
     IF waiters <> '{}' OR crowded <> '{}' THEN
         PERFORM holdfast.end_chains(ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id = ANY (enders)), waiters, crowded);
+    END IF;
+
+    IF members <> '{}' THEN
+        waiters := waiters || holdfast.end_chains_of_groups(ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id = ANY (members)));
     END IF;
 
     leaving := ARRAY(SELECT s.id FROM unnest(settled) AS s WHERE s.verdict <> 'pending');
@@ -219,6 +233,9 @@ BEGIN
     following := ARRAY(SELECT s.next_id FROM unnest(settled) AS s WHERE s.next_id IS NOT NULL);
     IF following <> '{}' THEN
         PERFORM holdfast.check_following(settled);
+        IF grouped <> '{}' THEN
+            PERFORM holdfast.enqueue_members(s.next_id, (s.next -> 'group')::text) FROM unnest(settled) AS s WHERE s.id = ANY (grouped);
+        END IF;
     END IF;
     IF dead_rows IS NOT NULL THEN
         following := following || holdfast.enqueue_on_failure(dead_rows, settled);
@@ -251,24 +268,6 @@ BEGIN
 
     RETURN QUERY SELECT g.id, g.token, coalesce(s.verdict::text, holdfast.lost_reason(g.id, g.token, g.holder)), s.next_id
     FROM unnest(given) AS g LEFT JOIN unnest(settled) AS s ON s.id = g.id AND s.token = g.token;
-END $$;
-
--- Enqueues the groups after which the next jobs of these come: they are blockers of those from here on, behind the ones that they name.
--- Called by settle_batch.
-CREATE FUNCTION holdfast.enqueue_next_groups(settled holdfast.ending[]) RETURNS holdfast.ending[]
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    blockers bigint[];
-BEGIN
-    FOR n IN 1..cardinality(settled) LOOP
-        CONTINUE WHEN settled[n].next_id IS NULL OR settled[n].next -> 'group' IS NULL;
-        blockers := ARRAY(SELECT b::bigint FROM json_array_elements_text(settled[n].next -> 'blockers') AS b)
-            || ARRAY(SELECT e.chain_id FROM holdfast.enqueue_jobs((settled[n].next -> 'group')::text)
-                WITH ORDINALITY AS e (id, chain_id, created, place) ORDER BY e.place);
-        -- Of two members of one name, the last counts.
-        settled[n].next := left(rtrim(settled[n].next::text, E' \t\r\n'), -1) || ',"blockers":' || to_json(blockers) || '}';
-    END LOOP;
-    RETURN settled;
 END $$;
 
 -- Moves ended jobs to the history or to the dead letters, and writes all that depends on it.
@@ -306,17 +305,18 @@ BEGIN
         SELECT id, created_at, available_at, clock, locked_by, verdict, ran_ms, attempt, max_attempts, priority, payload_version, order_block,
             chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
             coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, limits, on_failure, tenant, CASE WHEN blockers_left IS NOT NULL THEN
-                nullif(ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id AND b.ordinal > 0 ORDER BY b.ordinal), '{}') END,
+                nullif(ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id AND b.ordinal > 0 ORDER BY b.ordinal)
+                    || ARRAY(SELECT m.chain_id FROM holdfast.members_of(ARRAY[ended.id]) AS m ORDER BY m.place), '{}') END,
             CASE WHEN steps THEN holdfast.journal_of(id) END
         FROM ended WHERE verdict = 'failed'),
     -- From the deleted rows, so that the next jobs may take their unique keys. In the same order key they take their place.
     followed AS (
         INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-            chain_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited, later, limits, on_failure,
-            tenant)
+            chain_id, group_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited, later,
+            limits, on_failure, tenant)
         SELECT e.next_id, clock, holdfast.due_at(n.at, n.delay_ms, clock), nullif(coalesce(n.max_attempts, 3), -1), coalesce(n.priority, 5),
             holdfast.shard_of(e.next_id, n.order_key), n.payload_version, nullif(n.order_block, false),
-            coalesce(n.expires_at, clock + n.expires_ms * interval '1 millisecond'), coalesce(e.chain_id, e.id),
+            coalesce(n.expires_at, clock + n.expires_ms * interval '1 millisecond'), coalesce(e.chain_id, e.id), e.group_id,
             CASE WHEN n.order_key = e.order_key THEN e.order_seq WHEN n.order_key IS NOT NULL THEN e.next_id END,
             coalesce(n.queue, 'default'), n.kind, n.payload, coalesce(n.headers, e.headers), n.order_key, n.unique_key,
             CASE WHEN cardinality(n.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,

@@ -299,6 +299,8 @@ BEGIN
             WHERE b.job_id = given AND b.status IS NULL AND j.chain_id IS NULL LIMIT most;
         RETURN QUERY SELECT j.id FROM holdfast.blocker b JOIN holdfast.job j ON j.chain_id = b.chain_id
             WHERE b.job_id = given AND b.status IS NULL LIMIT most;
+        RETURN QUERY SELECT j.id FROM (SELECT unnest(g.chains) AS chain_id FROM holdfast.group_entry g WHERE g.group_id = given AND g.status IS NULL) AS m,
+            LATERAL (SELECT c.id FROM holdfast.job c WHERE c.id = m.chain_id AND c.chain_id IS NULL OR c.chain_id = m.chain_id) AS j LIMIT most;
     END IF;
     IF me.order_key IS NOT NULL THEN
         RETURN QUERY SELECT e.id FROM holdfast.job e WHERE e.order_key = me.order_key AND (e.order_seq, e.id) < (me.order_seq, given)
@@ -316,7 +318,10 @@ CREATE FUNCTION holdfast.jobs_behind(given bigint, most integer) RETURNS SETOF b
 DECLARE
     me record;
 BEGIN
-    SELECT coalesce(j.chain_id, j.id) AS chain_id, j.awaited, j.order_key, j.order_seq INTO me FROM holdfast.job j WHERE j.id = given;
+    SELECT coalesce(j.chain_id, j.id) AS chain_id, j.awaited, j.group_id, j.order_key, j.order_seq INTO me FROM holdfast.job j WHERE j.id = given;
+    IF me.group_id IS NOT NULL THEN
+        RETURN QUERY SELECT j.id FROM holdfast.job j WHERE j.id = me.group_id AND j.blockers_left > 0;
+    END IF;
     IF me.awaited THEN
         -- As a range, ordered by the chain too: only one index has that order.
         RETURN QUERY SELECT d.job_id FROM (SELECT DISTINCT b.chain_id, b.job_id FROM holdfast.blocker b

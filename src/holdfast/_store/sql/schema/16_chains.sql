@@ -147,6 +147,9 @@ BEGIN
         SELECT array_agg(DISTINCT w.id), array_agg(DISTINCT coalesce(w.chain_id, w.id)) INTO waiters, more
         FROM holdfast.blocker b JOIN holdfast.job w ON w.id = b.job_id
         WHERE b.chain_id = ANY (doomed) AND b.status IS NULL AND coalesce(w.chain_id, w.id) <> ALL (doomed);
+        SELECT waiters || array_agg(DISTINCT w.id), more || array_agg(DISTINCT coalesce(w.chain_id, w.id)) INTO waiters, more
+        FROM unnest(live) AS l JOIN holdfast.job w ON w.id = l.group_id
+        WHERE w.blockers_left > 0 AND coalesce(w.chain_id, w.id) <> ALL (doomed);
         IF waiters IS NOT NULL AND NOT cascade THEN
             RAISE EXCEPTION 'other jobs wait for these chains' USING ERRCODE = 'HF004', DETAIL = array_to_string(waiters[:100], ' ');
         END IF;

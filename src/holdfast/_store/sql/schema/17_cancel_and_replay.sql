@@ -7,7 +7,7 @@ CREATE FUNCTION holdfast.get_job(job_id bigint) RETURNS TABLE (
         id bigint, chain_id bigint, kind text, queue text, status text, priority integer, attempt integer, max_attempts integer,
         created_at timestamptz, available_at timestamptz, finished_at timestamptz, unique_key text, order_key text, cancel_requested boolean,
         result json, error_code text, error text, next_id bigint, replay_of bigint, blockers_left integer, worker text,
-        headers json, progress real, progress_note text, payload json, started_at timestamptz)
+        headers json, progress real, progress_note text, payload json, started_at timestamptz, progress_of_group integer[])
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -18,9 +18,9 @@ BEGIN
     RETURN QUERY SELECT j.id, coalesce(j.chain_id, j.id), j.kind::text, j.queue::text, j.status::text, j.priority::integer, j.attempt::integer,
         j.max_attempts::integer, j.created_at, j.available_at, NULL::timestamptz, j.unique_key::text, j.order_key::text,
         j.cancel_requested_at IS NOT NULL, NULL::json, j.last_error_code, j.last_error, NULL::bigint, j.replay_of,
-        CASE WHEN j.blockers_left < 0 THEN 0 ELSE j.blockers_left END,
+        CASE WHEN j.blockers_left IS NOT NULL THEN holdfast.chains_left(j.id, j.blockers_left) END,
         (SELECT w.name FROM holdfast.worker w WHERE w.id = j.locked_by), j.headers, j.progress, j.progress_note,
-        j.payload, NULL::timestamptz
+        j.payload, NULL::timestamptz, CASE WHEN j.blockers_left IS NOT NULL THEN holdfast.group_progress(j.id, j.blockers_left) END
     FROM holdfast.job j WHERE j.id = job_id;
     IF FOUND THEN
         RETURN;
@@ -40,7 +40,7 @@ BEGIN
         past.attempt::integer, past.max_attempts::integer, past.created_at, past.available_at, past.finished_at, past.unique_key::text,
         past.order_key::text, false, past.result, past.last_error_code, past.last_error, past.next_id, past.replay_of,
         NULL::integer, (SELECT w.name FROM holdfast.worker w WHERE w.id = past.worker_id), past.headers, NULL::real, NULL::text,
-        past.payload, past.finished_at - past.ran_ms * interval '1 millisecond'
+        past.payload, past.finished_at - past.ran_ms * interval '1 millisecond', NULL::integer[]
     WHERE past.id IS NOT NULL;
 END $$;
 
@@ -73,7 +73,7 @@ BEGIN
     END IF;
     -- An old snapshot does not show all jobs that wait for this one, nor all messages to it: then it leaves in its turn.
     IF target.status IN ('pending', 'blocked') AND target.order_key IS NULL
-        AND (target.awaited IS NULL AND target.steps IS NULL OR current_setting('transaction_isolation') = 'read committed')
+        AND (target.awaited IS NULL AND target.group_id IS NULL AND target.steps IS NULL OR current_setting('transaction_isolation') = 'read committed')
     THEN
         SELECT s.answer INTO answer FROM holdfast.settle_jobs(ARRAY[ROW (job_id, holdfast.take_job(job_id), 0, 'cancelled', NULL, NULL,
             'cancelled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending]) AS s;

@@ -70,7 +70,7 @@ CREATE FUNCTION holdfast.limits_fault(limits text[], tenant text) RETURNS text
 -- Jobs of which some have limits or a tenant: the text of a JSON array, as in enqueue_jobs. Of the jobs of one key and lane that are due, the first is
 -- pending, as if it was promoted, and the others are parked behind it, without a look at what is there and without a lock.
 -- Called by enqueue_jobs.
-CREATE FUNCTION holdfast.enqueue_limited_jobs(jobs text) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
+CREATE FUNCTION holdfast.enqueue_limited_jobs(jobs text, group_id bigint) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -79,12 +79,12 @@ DECLARE
 BEGIN
     RETURN QUERY
     INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-        order_seq, queue, kind, payload, headers, order_key, later, limits, tenant, status, limit_key)
+        group_id, order_seq, queue, kind, payload, headers, order_key, later, limits, tenant, status, limit_key)
     SELECT CASE WHEN fault IS NULL THEN id ELSE holdfast.refuse(fault)::bigint END,
         clock, holdfast.due_at(at, delay_ms, clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
         holdfast.shard_of(id, order_key), payload_version, nullif(order_block, false),
         coalesce(expires_at, clock + expires_ms * interval '1 millisecond'),
-        CASE WHEN order_key IS NOT NULL THEN id END, coalesce(queue, 'default'),
+        enqueue_limited_jobs.group_id, CASE WHEN order_key IS NOT NULL THEN id END, coalesce(queue, 'default'),
         kind, payload, headers, order_key, later, limits, tenant, CASE WHEN turn > 1 THEN 'blocked' ELSE 'pending' END::holdfast.status,
         CASE WHEN together > 1 THEN limits[1] END
     FROM (SELECT n.*, CASE WHEN parks THEN row_number() OVER (lane ORDER BY coalesce(priority, 5), id) END AS turn,
