@@ -1,6 +1,7 @@
 import { type ComponentChildren, Fragment } from "preact";
 import { ArchivePage } from "./pages/archive";
 import { AuditPage } from "./pages/audit";
+import { BulkActionsPage } from "./pages/bulk-actions";
 import { ChainPage } from "./pages/chain";
 import { ChainsPage } from "./pages/chains";
 import { DatabasesPage } from "./pages/databases";
@@ -62,6 +63,8 @@ function page([name = "", of]: string[]): ComponentChildren {
       return of === undefined ? <ChainsPage key="chains" /> : <ChainPage key={`chain ${of}`} id={of} />;
     case "dead-letters":
       return <DeadLettersPage key="dead-letters" />;
+    case "bulk-actions":
+      return <BulkActionsPage key="bulk-actions" />;
     case "queues":
       return <QueuesPage key="queues" />;
     case "limits":

@@ -74,6 +74,40 @@ export interface AuditPage {
   next: string | null;
 }
 
+export interface BulkAction {
+  id: string;
+  created_at: string;
+  ended_at: string | null;
+  state: "running" | "stopped" | "completed";
+  action: "retry" | "cancel" | "delete" | "reschedule";
+  statuses: Status[];
+  kind: string | null;
+  queue: string | null;
+  error_code: string | null;
+  order_key: string | null;
+  unique_key: string | null;
+  created_from: string | null;
+  created_until: string | null;
+  at: string | null;
+  rate: number | null;
+  limit: number | null;
+  expected: number | null;
+  done: number;
+  refused: number;
+  progress: number;
+  who: string;
+  stopped_by: string | null;
+  refusals: RefusedJob[];
+}
+
+export interface BulkActionControl {
+  action: "stop" | "resume";
+}
+
+export interface BulkActions {
+  bulk_actions: BulkAction[];
+}
+
 export interface ChainEdge {
   source: string;
   target: string;
@@ -204,7 +238,8 @@ export interface JobAction {
   at?: string | null;
   again?: boolean;
   preview?: boolean;
-  limit?: number;
+  limit?: number | null;
+  rate?: string | null;
 }
 
 export interface JobActionResult {
@@ -212,6 +247,7 @@ export interface JobActionResult {
   matched: number;
   capped: boolean;
   done: number;
+  bulk: BulkAction | null;
   refused: RefusedJob[];
   sample: JobLine[];
   looked: Looked;
@@ -453,10 +489,10 @@ export interface Problem {
 }
 
 export interface QueueAction {
-  action: "pause" | "resume" | "drain";
+  action: "pause" | "resume" | "cancel_waiting";
   reason?: string | null;
   preview?: boolean | null;
-  limit?: number;
+  limit?: number | null;
 }
 
 export interface QueueControl {
@@ -698,6 +734,10 @@ export type ListJobsQuery = {
   limit?: number | null;
 };
 
+export type ListBulkActionsQuery = {
+  limit?: number | null;
+};
+
 export type ListChainsQuery = {
   kind?: string | null;
   status?: Status | null;
@@ -754,6 +794,12 @@ export const operations = (client: Client, at: (path: string) => string) => ({
     client.get<JobPage>(at("jobs"), query, signal),
   actOnJobs: (body: JobAction, signal?: Signal) =>
     client.post<JobActionResult>(at("jobs/actions"), body, signal),
+  listBulkActions: (query: ListBulkActionsQuery = {}, signal?: Signal) =>
+    client.get<BulkActions>(at("bulk-actions"), query, signal),
+  getBulkAction: (id: string, signal?: Signal) =>
+    client.get<BulkAction>(at(`bulk-actions/${part(id)}`), {}, signal),
+  actOnBulkAction: (id: string, body: BulkActionControl, signal?: Signal) =>
+    client.post<BulkAction>(at(`bulk-actions/${part(id)}/actions`), body, signal),
   actOnOrderKey: (body: OrderKeyAction, signal?: Signal) =>
     client.post<Done>(at("order-keys/actions"), body, signal),
   getJob: (id: string, signal?: Signal) =>

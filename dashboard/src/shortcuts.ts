@@ -13,6 +13,7 @@ export const PLACES: readonly Place[] = [
   { key: "j", name: "Jobs", path: "jobs" },
   { key: "c", name: "Chains", path: "chains" },
   { key: "d", name: "Dead letters", path: "dead-letters" },
+  { key: "k", name: "Bulk actions", path: "bulk-actions" },
   { key: "q", name: "Queues", path: "queues" },
   { key: "l", name: "Limits", path: "limits" },
   { key: "w", name: "Workers", path: "workers" },

@@ -68,7 +68,7 @@ def _waiting(live: Live, role: Role) -> str:
 
 
 def _group(live: Live, role: Role) -> str:
-    live.fail(f"Redrive{role}", [1, 2])
+    live.fail(f"Group{role}", [1, 2])
     return "dead-letters"
 
 
@@ -82,7 +82,7 @@ ACTS = {
         "mail: workers claim nothing more from their next heartbeat on",
         "Resume mail",
     ),
-    "redrive": Act(_group, "Redrive card.charge, Redrive{}Outage", "Redrive 2 jobs", "Retried 2 jobs."),
+    "retry group": Act(_group, "Retry card.charge, Group{}Outage", "Retry 2 jobs", "Retried 2 jobs."),
 }
 
 

@@ -16,7 +16,7 @@ from tests.kit.commands import PATIENCE, environment
     ("line", "expected"),
     [
         ("holdfast c", {"capacity", "check"}),
-        ("holdfast queues ", {"list", "pause", "resume", "set", "drain", "-h", "--help"}),
+        ("holdfast queues ", {"list", "pause", "resume", "set", "cancel-waiting", "-h", "--help"}),
         ("holdfast tokens make --role ", {"viewer", "operator", "developer"}),
         ("holdfast jobs list --status p", {"pending", "processing"}),
         ("holdfast worker shop:app --log-format ", {"auto", "human", "json"}),

@@ -82,19 +82,19 @@ def test_set_keeps_what_is_not_named(database: str, conn: psycopg.Connection[Any
     assert output == (2, "", "holdfast queues: nothing to set for pdf: give --concurrency, --lease, --rate\n")
 
 
-def test_drain_previews_first_and_acts_when_confirmed(database: str, conn: psycopg.Connection[Any]) -> None:
+def test_cancel_waiting_previews_first_and_acts_when_confirmed(database: str, conn: psycopg.Connection[Any]) -> None:
     worker = Worker(conn, queues=["mail"])
     (running,) = enqueue(conn, job(queue="mail"))
     worker.claim()
     waiting = enqueue(conn, *(job(queue="mail") for _ in range(3)))
     (other,) = enqueue(conn, job())
-    output = holdfast("queues", "drain", "mail", database=database)
+    output = holdfast("queues", "cancel-waiting", "mail", database=database)
     assert output == (0, "mail: 3 jobs would be cancelled. Give --yes to do it.\n", "")
     assert set(statuses(conn).values()) == {"pending", "processing"}
     assert audited(conn) == []
-    output = holdfast("queues", "drain", "mail", "--limit", "2", "--yes", database=database)
-    assert output == (0, "mail: 2 jobs cancelled. There may be more: repeat it.\n", "")
-    output = holdfast("queues", "drain", "mail", "--yes", "--json", database=database)
+    output = holdfast("queues", "cancel-waiting", "mail", "--limit", "2", "--yes", database=database)
+    assert output == (0, "mail: 2 jobs cancelled.\n", "")
+    output = holdfast("queues", "cancel-waiting", "mail", "--yes", "--json", database=database)
     assert (output.json["done"], output.json["capped"]) == (1, False)
     assert statuses(conn) == {running: "processing", other: "pending"} | dict.fromkeys(waiting, "cancelled")
     assert [line[3] for line in audited(conn)] == [2, 1]
@@ -125,7 +125,7 @@ def test_a_viewer_may_not_act(database: str, conn: psycopg.Connection[Any]) -> N
         ["set", "a", "--lease", "999"],
         ["set", "a", "--rate", "0"],
         ["set", "a", "--rate", "nan"],
-        ["drain", "a", "--limit", "1001"],
+        ["cancel-waiting", "a", "--limit", "0"],
     ],
     ids=repr,
 )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tools.postgres import Server
 
-OTHERS_OFF = "-relay,-schedules,-reaper,-maintenance"
+OTHERS_OFF = "-relay,-schedules,-reaper,-bulk_actions,-maintenance"
 
 
 def outcomes(output: Output) -> dict[str, str]:
@@ -28,7 +28,7 @@ def test_every_runner_once_in_order(database: str, shop: Path, conn: psycopg.Con
     enqueue(conn, job("quick"), job("quick"))
     output = holdfast("tick", "cycles:app", "--json", database=database, cwd=shop)
     assert output.status == 0
-    assert list(outcomes(output)) == ["outbox", "first", "second", "schedules", "reaper", "maintenance"]
+    assert list(outcomes(output)) == ["outbox", "first", "second", "schedules", "reaper", "bulk_actions", "maintenance"]
     assert {name for name, outcome in outcomes(output).items() if outcome != "completed"} <= {"maintenance"}  # not due
     first = output.json["runners"][1]
     assert (first["counts"], first["error"]) == ({"seen": 2, "left": 0}, None)

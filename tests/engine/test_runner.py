@@ -85,7 +85,7 @@ def test_runners_are_registered_and_stay_functions() -> None:
     assert not app.runners["plain"].is_async
 
 
-@pytest.mark.parametrize("name", ["outbox", "schedules", "reaper", "maintenance", "mine", "nightly"])
+@pytest.mark.parametrize("name", ["outbox", "schedules", "reaper", "bulk_actions", "maintenance", "mine", "nightly"])
 def test_names_are_taken_once(name: str) -> None:
     app = Holdfast()
     report = app.job("report")(lambda: None)
@@ -129,11 +129,17 @@ def test_the_order_of_runners() -> None:
         "relay",
         "schedules",
         "reaper",
+        "bulk_actions",
         "maintenance",
     ]
-    others = ["relay", "schedules", "reaper", "maintenance"]
+    others = ["relay", "schedules", "reaper", "bulk_actions", "maintenance"]
     assert selected(("classesBilling", "outbox"), mine) == ["classesBilling", "outbox", *others]
-    assert selected(("reaper", "classesBilling", "-relay"), mine) == ["reaper", "classesBilling", *others[1::2]]
+    assert selected(("reaper", "classesBilling", "-relay"), mine) == [
+        "reaper",
+        "classesBilling",
+        "schedules",
+        *others[3:],
+    ]
     assert selected(("-outbox", "-classesBilling"), mine) == ["invoiceReminders", *others]
     with pytest.raises(HoldfastError, match="no runner is named typo, other; there are outbox"):
         selected(("typo", "outbox", "-other"), mine)

@@ -101,7 +101,7 @@ STARTING = Area(
         Mistake(
             "A runner that does not exist",
             "HOLDFAST_TICK_RUNNERS=nightly holdfast worker shop:app",
-            "holdfast worker: HOLDFAST_TICK_RUNNERS: no runner is named nightly; there are outbox, relay, schedules, reaper, maintenance",
+            "holdfast worker: HOLDFAST_TICK_RUNNERS: no runner is named nightly; there are outbox, relay, schedules, reaper, bulk_actions, maintenance",
         ),
     ),
 )

@@ -12,6 +12,7 @@ import pytest
 from holdfast._ops.caller import Role
 from holdfast._ops.routes import ROUTES
 from tests.kit.asking import Answered, Asked, ask, bearer
+from tests.kit.bulk import begin
 from tests.kit.shop import enqueue
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ ACTS = [
         "{waiting}", 1),
     Act("POST", JOBS, {"action": "retry", "ids": ["{dead}"], "preview": False}, "jobs.retry", "{dead}", 1),
     Act("POST", JOBS, {"action": "cancel", "filter": {"order_key": "{key}"}, "preview": False}, "jobs.cancel", None, 2),
+    Act("POST", "/api/v1/bulk-actions/{bulk}/actions", {"action": "stop"}, "bulk_action.stop", "{bulk}", None),
     Act("POST", ORDER_KEYS, {"action": "resume", "key": "{stopped}"}, "order_key.resume", "account 7", None),
     Act("POST", QUEUE, {"action": "pause"}, "queue.pause", "mail", None),
     Act("POST", QUEUE, {"action": "resume"}, "queue.resume", "mail", None),
@@ -75,7 +77,7 @@ def _queues(shop: Shop) -> None:
 def test_there_is_an_act_for_every_route_that_acts() -> None:
     acting = {route.path for route in ROUTES if route.role not in (None, Role.VIEWER) and route.method != "GET"}
     marks = {"/mail/": "/{queue}/", "/a%2Fb": "/{queue}", "/mail-server": "/{name}"}
-    marks |= {"/carts.sweep/": "/{name}/", "/ledger/": "/{name}/"}
+    marks |= {"/carts.sweep/": "/{name}/", "/ledger/": "/{name}/", "{bulk}": "{id}"}
     named = {reduce(lambda path, mark: path.replace(mark, marks[mark]), marks, act.path) for act in ACTS}
     assert acting - named == {"/outbox/run-once"}, "which has a test of its own"
 
@@ -90,6 +92,9 @@ async def filled(value: Any, shop: Shop) -> Any:
     if "{waiting}" in str(value):
         job = await enqueue(shop.app, "mail.send", "a@example.org", delay=timedelta(days=1))
         return _put(value, "{waiting}", str(job))
+    if "{bulk}" in str(value):
+        with psycopg.connect(shop.app.url, autocommit=True) as conn:
+            return _put(value, "{bulk}", str(begin(conn, kind="none")))
     if "{stopped}" in str(value):
         with psycopg.connect(shop.app.url) as conn:
             conn.execute(
@@ -146,7 +151,7 @@ async def test_an_action_that_is_refused_is_not(
     [
         (JOBS, {"action": "cancel", "filter": {"queue": "mail"}}),
         (JOBS, {"action": "retry", "ids": ["1"], "preview": True}),
-        (QUEUE, {"action": "drain"}),
+        (QUEUE, {"action": "cancel_waiting"}),
     ],
 )
 async def test_a_preview_does_nothing_and_is_not_written_down(
@@ -158,10 +163,10 @@ async def test_a_preview_does_nothing_and_is_not_written_down(
     assert await newest(site, tokens[Role.VIEWER]) == before
 
 
-async def test_draining_a_queue_says_on_how_many(site: Starlette, shop: Shop, tokens: Mapping[Role, str]) -> None:
+async def test_cancelling_what_waits_says_on_how_many(site: Starlette, shop: Shop, tokens: Mapping[Role, str]) -> None:
     for _ in range(3):
         await enqueue(shop.app, "mail.send", "a@example.org", delay=timedelta(days=1), queue="bulk")
-    json = {"action": "drain", "preview": False}
+    json = {"action": "cancel_waiting", "preview": False}
     answered = await ask(
         site, Asked("POST", "/api/v1/queues/bulk/actions", json=json, headers=bearer(tokens[Role.OPERATOR]))
     )

@@ -47,6 +47,9 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("GET", "/api/v1/jobs"): Example(query="kind=mail.send&status=pending&limit=2&created_from=2020-01-01T00:00:00Z"),
     ("POST", "/api/v1/order-keys/actions"): Example(json={"action": "resume", "key": "account 7"}, status=404),
     ("POST", "/api/v1/jobs/actions"): Example(json={"action": "cancel", "filter": {"queue": "mail"}, "preview": True}),
+    ("GET", "/api/v1/bulk-actions"): Example(query="limit=5"),
+    ("GET", "/api/v1/bulk-actions/{id}"): Example(id="7", status=404),
+    ("POST", "/api/v1/bulk-actions/{id}/actions"): Example(id="7", json={"action": "stop"}, status=404),
     ("GET", "/api/v1/jobs/{id}"): Example(id="{completed}"),
     ("GET", "/api/v1/chains"): Example(query="limit=5"),
     ("GET", "/api/v1/chains/{id}"): Example(id="{chain}"),
@@ -57,7 +60,9 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("GET", "/api/v1/runs"): Example(query="limit=5"),
     ("GET", "/api/v1/workers"): Example(),
     ("GET", "/api/v1/queues"): Example(),
-    ("POST", "/api/v1/queues/{queue}/actions"): Example(name="mail", json={"action": "drain", "preview": True}),
+    ("POST", "/api/v1/queues/{queue}/actions"): Example(
+        name="mail", json={"action": "cancel_waiting", "preview": True}
+    ),
     ("PUT", "/api/v1/queues/{queue}"): Example(name="mail", json={"concurrency": 4, "lease_ms": None, "rate": 2.5}),
     ("GET", "/api/v1/limits"): Example(),
     ("PUT", "/api/v1/limits/{name}"): Example(name="mail-server", json={"concurrency": 4, "rate": "10/s"}),

@@ -11,10 +11,12 @@ from holdfast._app.app import application_of
 from holdfast._drivers import run_sync
 from holdfast._engine.once import run_tick
 from holdfast._model.settings import Settings
+from holdfast._ops import jobs as jobs_module
 from holdfast._ops import service as desk_module
 from holdfast._ops.caller import Person, RequestRefused, Role
 from holdfast._ops.requests import (
     Before,
+    BulkActionControl,
     ChainSearch,
     DeadLetterSearch,
     JobAction,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from holdfast._store.bulk_action_line import BulkAction
     from tests.kit.workers import Connect
 
 ANN = Person("ann", Role.OPERATOR)
@@ -75,6 +78,17 @@ def fail(conn: psycopg.Connection[Any], ids: list[int], code: str = "Boom") -> N
         """,
         [code, ids],
     )
+
+
+async def carried_out(service: Service, result: JobActionResult) -> BulkAction:
+    """Carry an action on to its end, as workers do."""
+    assert result.bulk is not None
+    bulk = result.bulk
+    for _ in range(100):
+        if bulk.ended_at is not None:
+            return bulk
+        bulk = await service.carry_on(bulk.id)
+    raise AssertionError("it did not end")
 
 
 def complete(conn: psycopg.Connection[Any], ids: list[int]) -> None:
@@ -251,22 +265,53 @@ async def test_a_preview_changes_nothing(service: Service, conn: psycopg.Connect
     assert (await service.audit(Before())).entries == []
 
 
-async def test_an_action_is_capped_and_written_down_with_its_number(
+async def test_an_action_by_a_filter_ends_at_its_limit_and_is_in_the_audit(
     service: Service, conn: psycopg.Connection[Any]
 ) -> None:
-    enqueue(conn, 250)
+    ids = enqueue(conn, 250)
     action = JobAction(action="cancel", filter=JobFilter(kind="mail"), limit=220, preview=False)
+    result = await carried_out(service, await service.act_on_jobs(action, ANN))
+    assert (result.state, result.done, result.expected) == ("completed", 220, 220)
+    [entry] = (await service.audit(Before())).entries
+    assert (entry.who, entry.role, entry.action, entry.jobs) == ("ann", Role.OPERATOR, "jobs.cancel", 220)
+    assert entry.detail == {"filter": {"kind": "mail"}, "limit": 220, "bulk_action": str(result.id)}
+    cancelled = conn.execute("SELECT id FROM holdfast.job_history ORDER BY id").fetchall()
+    assert [id_ for (id_,) in cancelled] == ids[:220], "the oldest first"
+
+
+async def test_an_action_with_a_rate_is_left_to_the_workers(service: Service, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, 40)
+    action = JobAction(action="cancel", filter=JobFilter(kind="mail"), rate="60/min", preview=False)
     result = await service.act_on_jobs(action, ANN)
-    assert (result.matched, result.done, result.capped) == (220, 220, True)
-    entries = (await service.audit(Before())).entries
-    assert [entry.jobs for entry in entries] == [20, 100, 100], "one for each transaction"
-    assert {(entry.who, entry.role, entry.action) for entry in entries} == {("ann", Role.OPERATOR, "jobs.cancel")}
-    assert all(entry.detail == {"filter": {"kind": "mail"}} for entry in entries)
-    cancelled = conn.execute("SELECT id FROM holdfast.job_history").fetchall()
-    assert {id_ for entry in entries for id_ in entry.ids or ()} == {id_ for (id_,) in cancelled}
+    assert result.bulk is not None
+    assert (result.matched, result.done, result.bulk.state, result.bulk.rate) == (40, 1, "running", 1.0)
+    stop, resume = (BulkActionControl(action=action) for action in ("stop", "resume"))
+    stopped = await service.control_bulk_action(result.bulk.id, stop, ANN)
+    assert (stopped.state, stopped.stopped_by) == ("stopped", "ann")
+    with pytest.raises(RequestRefused, match="is stopped, not running"):
+        await service.control_bulk_action(result.bulk.id, stop, ANN)
+    assert (await service.control_bulk_action(result.bulk.id, resume, ANN)).state == "running"
+    assert [line.id for line in (await service.bulk_actions(10)).bulk_actions] == [result.bulk.id]
+    actions = [entry.action for entry in (await service.audit(Before())).entries]
+    assert actions == ["bulk_action.resume", "bulk_action.stop", "jobs.cancel"]
+    with pytest.raises(RequestRefused, match="There is no bulk action 99"):
+        await service.bulk_action(99)
 
 
-async def test_dead_letters_are_grouped_and_redriven_once(service: Service, conn: psycopg.Connection[Any]) -> None:
+async def test_a_preview_counts_up_to_a_bound(
+    service: Service, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_module, "LOOKS", (5, 15))
+    enqueue(conn, 60, delay_ms=3_600_000)
+    preview = await service.act_on_jobs(JobAction(action="delete", filter=JobFilter(kind="mail")), ANN)
+    # Blocked and pending jobs are in one table, and each status is counted for itself.
+    assert (preview.matched, preview.capped, preview.looked.complete, len(preview.sample)) == (20, True, False, 20)
+    action = JobAction(action="delete", filter=JobFilter(kind="mail"), preview=False)
+    ended = await carried_out(service, await service.act_on_jobs(action, ANN))
+    assert (ended.expected, ended.done, ended.progress) == (None, 60, 1.0)
+
+
+async def test_dead_letters_are_grouped_and_retried_once(service: Service, conn: psycopg.Connection[Any]) -> None:
     fail(conn, enqueue(conn, 5), "Boom")
     fail(conn, enqueue(conn, 2, kind="pdf"), "Ink")
     groups = (await service.dead_letters(DeadLetterSearch())).groups
@@ -274,9 +319,9 @@ async def test_dead_letters_are_grouped_and_redriven_once(service: Service, conn
         ("mail", "Boom", "it broke", 5),
         ("pdf", "Ink", "it broke", 2),
     ]
-    redrive = JobAction(action="retry", filter=JobFilter(kind="mail", error_code="Boom"), preview=False)
-    assert (await service.act_on_jobs(redrive, ANN)).done == 5
-    assert (await service.act_on_jobs(redrive, ANN)).done == 0
+    retry = JobAction(action="retry", filter=JobFilter(kind="mail", error_code="Boom"), preview=False)
+    assert (await service.act_on_jobs(retry, ANN)).done == 5
+    assert (await service.act_on_jobs(retry, ANN)).done == 0
     assert [group.kind for group in (await service.dead_letters(DeadLetterSearch())).groups] == ["pdf"]
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE replay_of IS NOT NULL") == 5
 
@@ -365,7 +410,7 @@ async def test_a_queue_is_paused_set_and_drained(service: Service, conn: psycopg
     assert (queue.name, queue.paused, queue.concurrency, queue.lease_ms, queue.rate) == ("slow", True, 2, 5_000, 1.5)
     assert queue.depth.pending == 4
     await service.act_on_queue("slow", QueueAction(action="resume"), ANN)
-    await service.act_on_queue("slow", QueueAction(action="drain", preview=False), ANN)
+    await service.act_on_queue("slow", QueueAction(action="cancel_waiting", preview=False), ANN)
     assert number(conn, "SELECT count(*) FROM holdfast.job") == 0
     actions = [entry.action for entry in (await service.audit(Before())).entries]
     assert actions == ["jobs.cancel", "queue.resume", "queue.set", "queue.pause"]
@@ -478,8 +523,9 @@ async def test_those_that_somebody_holds_are_busy_however_many(
         other.execute("SELECT FROM holdfast.job WHERE id = ANY (%s) FOR UPDATE", [ids[:40]])
         action = JobAction(action="cancel", filter=JobFilter(kind="mail"), preview=False)
         answer = await service.act_on_jobs(action, ANN)
-    assert (answer.done, len(answer.refused)) == (10, 40)
-    assert {refused.why for refused in answer.refused} == {"another session is changing it"}
+        bulk = await carried_out(service, answer)
+    assert (bulk.done, bulk.refused, len(bulk.refusals)) == (10, 40, 20)
+    assert {refused.why for refused in bulk.refusals} == {"another session is changing it"}
 
 
 async def test_one_that_cannot_be_retried_holds_up_no_other(service: Service, conn: psycopg.Connection[Any]) -> None:
@@ -511,14 +557,14 @@ async def test_dead_letters_of_a_time_are_found_behind_many_newer_ones(
     assert (group.kind, group.jobs) == ("old", 3)
 
 
-async def test_draining_cancels_those_behind_an_order_key_too(
+async def test_cancelling_what_waits_cancels_those_behind_an_order_key_too(
     service: Service, conn: psycopg.Connection[Any], database: str
 ) -> None:
     app = make_app(database)
     for number_ in range(5):
         await enqueue_in_shop(app, "mail.send", f"{number_}@example.org", order_key="customer-7")
     conn.execute("UPDATE holdfast.job SET status = 'blocked' WHERE id > (SELECT min(id) FROM holdfast.job)")
-    answer = await service.act_on_queue("mail", QueueAction(action="drain", preview=False), ANN)
+    answer = await service.act_on_queue("mail", QueueAction(action="cancel_waiting", preview=False), ANN)
     assert isinstance(answer, JobActionResult)
     assert (answer.matched, answer.done) == (5, 5)
     settings = Settings.load({}, tick_runners=("outbox",))

@@ -31,8 +31,8 @@ async def test_built_in_runners_follow(app: Holdfast) -> None:
     listed = Settings.load({"WORKER_TICK_RUNNERS": "outbox,invoiceReminders,classesBilling"})
     result = await run_tick(application_of(app, listed))
     assert order == ["invoiceReminders", "classesBilling"]
-    assert [ticked.runner for ticked in result.runners][3:] == ["schedules", "reaper", "maintenance"]
-    off = Settings.load({"WORKER_TICK_RUNNERS": "classesBilling,-schedules,-maintenance"})
+    assert [ticked.runner for ticked in result.runners][3:] == ["schedules", "reaper", "bulk_actions", "maintenance"]
+    off = Settings.load({"WORKER_TICK_RUNNERS": "classesBilling,-schedules,-bulk_actions,-maintenance"})
     result = await run_tick(application_of(app, off))
     assert [ticked.runner for ticked in result.runners] == ["classesBilling", "reaper"]
 

@@ -20,6 +20,7 @@ from holdfast._model.job import Progress
 from holdfast._model.new_job import OrderKey
 from holdfast._model.outcome import Completed, Rescheduled
 from holdfast._model.unique import Unique
+from holdfast._store.bulk_action import advance_bulk_action
 from holdfast._store.chain import complete_chain, delete_chains
 from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.finish import Ending, complete_batch, complete_job
@@ -28,6 +29,7 @@ from holdfast._store.lease import Held, release_strays, report_progress
 from holdfast._store.limit import mend_limits
 from holdfast._store.search import cancel_job, replay_job, resume_order_key
 from holdfast._store.step import NewStep, count_attempts_anew, forget_failures, gather_jobs, save_steps, take_message
+from tests.kit.bulk import begin
 from tests.kit.mutation import open_trap
 from tests.kit.workers import FAILED, Worker, drain, enqueue, expire_leases, job, number, statuses
 
@@ -220,6 +222,12 @@ def act(action: str, prepare: Callable[[Stage], int]) -> Callable[[Stage], Call]
         )
 
     return prepared
+
+
+def advance(stage: Stage) -> Call:
+    stage.dead_letter()
+    begin(stage.worker.conn)
+    return lambda conn: run_sync(conn, advance_bulk_action())
 
 
 def waiting_in_key(stage: Stage) -> int:
@@ -439,6 +447,7 @@ CASES: dict[str, list[Case]] = {
         Case("right", act("cancel", waiting_in_key)),
         Case("right", act("reschedule", waiting_in_key)),
     ],
+    "advance_bulk_action": [Case("refused", advance, strands=False)],
     "enqueue": [Case("right", enqueue_in_key)],
     "enqueue_jobs": [
         Case("right", enqueue_after, end_all),

@@ -264,10 +264,10 @@ def test_a_viewer_calls_only_what_looks(login: Login, owner: Connection) -> None
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("SELECT", f"{LIVE} {HISTORY} {READ}"),
+        ("SELECT", f"{LIVE} {HISTORY} {READ} bulk_action"),
         ("INSERT", f"{LIVE} {HISTORY} archive_exports replay"),
         ("UPDATE", f"{LIVE} archive_exports run"),
-        ("DELETE", f"{LIVE} landmark position replay run tally unique_window inbox"),
+        ("DELETE", f"{LIVE} bulk_action landmark position replay run tally unique_window inbox"),
         ("TRUNCATE", ""),
     ],
 )
@@ -278,9 +278,9 @@ def test_a_worker_has_what_the_protocol_needs(login: Login, owner: Connection, v
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("INSERT", f"{LIVE} {HISTORY} {PAGES} archive_exports landmark queue replay"),
-        ("UPDATE", f"{LIVE} answered archive_exports queue run"),
-        ("DELETE", f"{LIVE} answered ended_session landmark position replay tally unique_window inbox"),
+        ("INSERT", f"{LIVE} {HISTORY} {PAGES} archive_exports bulk_action landmark queue replay"),
+        ("UPDATE", f"{LIVE} answered archive_exports bulk_action queue run"),
+        ("DELETE", f"{LIVE} answered bulk_action ended_session landmark position replay tally unique_window inbox"),
         ("TRUNCATE", ""),
     ],
 )

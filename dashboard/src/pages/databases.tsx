@@ -16,7 +16,7 @@ import { coarse, duration } from "../time";
 const EVERY_MS = 3_000;
 const STATES: Record<DatabaseLine["state"], [Tone, IconName]> = {
   serving: ["ok", "play"],
-  draining: ["warn", "drain"],
+  draining: ["warn", "draining"],
   "not answering": ["bad", "warning"],
 };
 
@@ -123,7 +123,7 @@ const COLUMNS: Column<DatabaseLine>[] = [
           {draining && state !== "draining" && (
             <>
               {" "}
-              <Badge tone="warn" icon="drain">
+              <Badge tone="warn" icon="draining">
                 draining
               </Badge>
             </>

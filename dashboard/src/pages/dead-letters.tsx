@@ -2,6 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import { api } from "../api";
 import { compact, count, many } from "../number";
 import type { DeadLetterGroup, DeadLetters, JobFilter, ListDeadLettersQuery } from "../openapi";
+import { RunningBulkActions } from "../parts/bulk-actions";
 import { ActButton, Button } from "../parts/button";
 import { Field } from "../parts/field";
 import { Icon } from "../parts/icon";
@@ -23,14 +24,14 @@ export function DeadLettersPage() {
   const [group, setGroup] = useState<DeadLetterGroup | null>(null);
   return (
     <Page title="Dead letters" note="Jobs that failed for good, grouped by error." aside={<Refresh />}>
+      <RunningBulkActions />
       <LetterFilters search={search} />
       <Loaded of={letters} skeleton={<Bones rows={4} tall />}>
-        {(value) => <Groups value={value} onRedrive={setGroup} />}
+        {(value) => <Groups value={value} onRetry={setGroup} />}
       </Loaded>
       {group && (
         <JobActionDialog
           verb="retry"
-          name="Redrive"
           target={{ filter: filterOf(group, search) }}
           onDone={letters.reload}
           onClose={() => setGroup(null)}
@@ -48,7 +49,7 @@ function filterOf(group: DeadLetterGroup, search: ListDeadLettersQuery): JobFilt
   return filter;
 }
 
-function Groups({ value, onRedrive }: { value: DeadLetters; onRedrive: (group: DeadLetterGroup) => void }) {
+function Groups({ value, onRetry }: { value: DeadLetters; onRetry: (group: DeadLetterGroup) => void }) {
   const { groups, looked } = value;
   if (groups.length === 0 && !looked.complete) {
     return (
@@ -72,11 +73,7 @@ function Groups({ value, onRedrive }: { value: DeadLetters; onRedrive: (group: D
     <>
       <ul class="letters">
         {groups.map((group) => (
-          <Group
-            key={`${group.kind} ${group.queue} ${group.error_code}`}
-            group={group}
-            onRedrive={onRedrive}
-          />
+          <Group key={`${group.kind} ${group.queue} ${group.error_code}`} group={group} onRetry={onRetry} />
         ))}
       </ul>
       <p class="note">
@@ -88,13 +85,7 @@ function Groups({ value, onRedrive }: { value: DeadLetters; onRedrive: (group: D
   );
 }
 
-function Group({
-  group,
-  onRedrive,
-}: {
-  group: DeadLetterGroup;
-  onRedrive: (group: DeadLetterGroup) => void;
-}) {
+function Group({ group, onRetry }: { group: DeadLetterGroup; onRetry: (group: DeadLetterGroup) => void }) {
   const { kind, queue, error_code, error, jobs, first_at, last_at, newest } = group;
   return (
     <li class="letter" aria-label={`${kind}: ${error_code}`}>
@@ -116,8 +107,8 @@ function Group({
         </p>
       </div>
       <div class="buttons">
-        <ActButton icon="retry" onClick={() => onRedrive(group)} label={`Redrive ${kind}, ${error_code}`}>
-          Redrive…
+        <ActButton icon="retry" onClick={() => onRetry(group)} label={`Retry ${kind}, ${error_code}`}>
+          Retry…
         </ActButton>
         <a class="button plain" href={to("jobs", { status: "failed", kind, queue, error_code })}>
           <span>Jobs</span>

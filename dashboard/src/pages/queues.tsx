@@ -7,7 +7,7 @@ import { Badge } from "../parts/badge";
 import { ActButton } from "../parts/button";
 import { KindTable } from "../parts/kind-table";
 import { Page, Panel } from "../parts/page";
-import { DrainDialog, EditQueue } from "../parts/queue-dialogs";
+import { CancelWaiting, EditQueue } from "../parts/queue-dialogs";
 import { Refresh } from "../parts/refresh";
 import { Bones, Loaded, Notice } from "../parts/state";
 import { type Column, Table } from "../parts/table";
@@ -23,7 +23,7 @@ export function QueuesPage() {
   const kinds = useResource("kinds", api.listKinds, EVERY_MS);
   const { busy, run } = useAction(queues.reload);
   const [edited, setEdited] = useState<QueueLine | null>(null);
-  const [drained, setDrained] = useState<string | null>(null);
+  const [cancelled, setCancelled] = useState<string | null>(null);
   const pause = (queue: QueueLine) => {
     const action = queue.paused ? "resume" : "pause";
     run(queue.name, () => api.actOnQueue(queue.name, { action, preview: false }));
@@ -49,9 +49,9 @@ export function QueuesPage() {
         <ActButton
           small
           look="danger"
-          icon="drain"
+          icon="cancel"
           label={`Cancel the waiting jobs of ${queue.name}`}
-          onClick={() => setDrained(queue.name)}
+          onClick={() => setCancelled(queue.name)}
         >
           Cancel waiting jobs…
         </ActButton>
@@ -88,7 +88,9 @@ export function QueuesPage() {
         </Loaded>
       </Panel>
       {edited && <EditQueue queue={edited} onDone={queues.reload} onClose={() => setEdited(null)} />}
-      {drained && <DrainDialog queue={drained} onDone={queues.reload} onClose={() => setDrained(null)} />}
+      {cancelled && (
+        <CancelWaiting queue={cancelled} onDone={queues.reload} onClose={() => setCancelled(null)} />
+      )}
     </Page>
   );
 }

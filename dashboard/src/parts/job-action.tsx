@@ -3,7 +3,7 @@ import { api } from "../api";
 import { asApiError } from "../client";
 import { serverNow } from "../clock";
 import { toQuery } from "../filter";
-import { count, many } from "../number";
+import { many } from "../number";
 import type { JobAction, JobActionResult, JobFilter, RefusedJob } from "../openapi";
 import { useResource } from "../resource";
 import { Button } from "./button";
@@ -44,33 +44,43 @@ export const VERBS: Record<
   },
 };
 
-const MOST = 1000;
 // A year that is still being typed.
 const EARLIEST = "1970";
-const CAPS = ["100", "500", String(MOST)];
+const MOST_IDS = 1000;
+const RATES: [string, string][] = [
+  ["", "As fast as it goes"],
+  ["1/s", "1 a second"],
+  ["10/s", "10 a second"],
+  ["50/s", "50 a second"],
+  ["200/s", "200 a second"],
+];
+const LIMITS: [string, string][] = [
+  ["", "All"],
+  ["10", "10 jobs, to try"],
+  ["100", "100 jobs"],
+  ["1000", "1,000 jobs"],
+];
 
 interface Props {
   verb: Verb;
-  /** Instead of the verb's own name, e.g. `Redrive`. */
-  name?: string;
   target: Target;
   onDone: () => void;
   onClose: () => void;
 }
 
-/** Show what an action would do, then do it, at most so many jobs at a time. */
-export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) {
-  const [limit, setLimit] = useState(100);
+/** Show what an action would do, then do it: with a filter, workers carry it on when this page is closed. */
+export function JobActionDialog({ verb, target, onDone, onClose }: Props) {
+  const [limit, setLimit] = useState("");
+  const [rate, setRate] = useState("");
   const [at, setAt] = useState<string | null>(() => new Date(serverNow()).toISOString());
   const [doing, setDoing] = useState(false);
   const [error, setError] = useState<string | null>(null);
   const [refused, setRefused] = useState<RefusedJob[]>([]);
-  const { says, done } = VERBS[verb];
-  const title = name ?? VERBS[verb].name;
+  const { says, done, name: title } = VERBS[verb];
   const filter = "filter" in target ? target.filter : null;
   // Another time does not change which jobs they are.
   const preview = useResource(JSON.stringify([verb, target, limit]), (signal) =>
-    api.actOnJobs({ ...asked(verb, target, limit, at), preview: true }, signal),
+    api.actOnJobs({ ...asked(verb, target, limit, "", at), preview: true }, signal),
   );
 
   const act = async () => {
@@ -78,13 +88,13 @@ export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) 
     setError(null);
     try {
       const result = await api.actOnJobs({
-        ...only(preview.value, asked(verb, target, limit, at)),
+        ...only(preview.value, asked(verb, target, limit, rate, at)),
         preview: false,
       });
       say(outcome(done, result), result.refused.length > 0 ? "warn" : "ok");
       setRefused(result.refused);
       onDone();
-      if ((result.capped && filter) || result.refused.length > 0) preview.reload();
+      if (result.refused.length > 0) preview.reload();
       else onClose();
     } catch (raised) {
       setError(asApiError(raised).message);
@@ -101,6 +111,7 @@ export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) 
         verb={verb}
         title={title}
         matched={matched}
+        capped={preview.value !== null && !preview.value.looked.complete && limit === ""}
         busy={doing}
         late={verb === "reschedule" && (at === null || at < EARLIEST)}
         onGo={() => void act()}
@@ -113,13 +124,9 @@ export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) 
       {filter && <FilterWords filter={filter} />}
       <div class="fields">
         {verb === "reschedule" && <When at={at} onChange={setAt} />}
-        {filter && (
-          <Choice
-            label="At most"
-            value={String(limit)}
-            options={CAPS.map((cap) => [cap, `${count(Number(cap))} jobs at a time`])}
-            onChange={(cap) => setLimit(Number(cap))}
-          />
+        {filter && <Choice label="How many" value={limit} options={LIMITS} onChange={setLimit} />}
+        {filter && !filter.text && (
+          <Choice label="How fast" value={rate} options={RATES} onChange={setRate} />
         )}
       </div>
       <Loaded of={preview} skeleton={<Bones rows={5} />}>
@@ -138,14 +145,14 @@ function only(shown: JobActionResult | null, action: JobAction): JobAction {
   if (shown === null || !action.filter) return action;
   const until = action.filter.created_until;
   const created_until = until && until < shown.at ? until : shown.at;
-  return { ...action, filter: { ...action.filter, created_until }, limit: Math.max(1, shown.matched) };
+  return { ...action, filter: { ...action.filter, created_until } };
 }
 
-function asked(verb: Verb, target: Target, limit: number, at: string | null): JobAction {
+function asked(verb: Verb, target: Target, limit: string, rate: string, at: string | null): JobAction {
   const action: JobAction =
     "ids" in target
-      ? { action: verb, ids: target.ids.slice(0, MOST), limit: MOST }
-      : { action: verb, filter: target.filter, limit };
+      ? { action: verb, ids: target.ids.slice(0, MOST_IDS) }
+      : { action: verb, filter: target.filter, limit: limit ? Number(limit) : null, rate: rate || null };
   return verb === "reschedule" ? { ...action, at: at ?? new Date(serverNow()).toISOString() } : action;
 }
 
@@ -154,12 +161,14 @@ interface GoProps {
   title: string;
   /** To how many it would be done; null: not known yet. */
   matched: number | null;
+  /** Whether there may be more than were counted. */
+  capped: boolean;
   busy: boolean;
   late: boolean;
   onGo: () => void;
 }
 
-function Go({ verb, title, matched, busy, late, onGo }: GoProps) {
+function Go({ verb, title, matched, capped, busy, late, onGo }: GoProps) {
   const { icon, danger } = VERBS[verb];
   const why = late ? "Say when." : matched === 0 ? "There is nothing to do." : null;
   return (
@@ -170,7 +179,7 @@ function Go({ verb, title, matched, busy, late, onGo }: GoProps) {
       why={why}
       onClick={onGo}
     >
-      {matched === null ? title : `${title} ${many(matched, "job")}`}
+      {matched === null || capped ? title : `${title} ${many(matched, "job")}`}
     </Button>
   );
 }
@@ -187,9 +196,9 @@ function FilterWords({ filter }: { filter: JobFilter }) {
   );
 }
 
-function outcome(done: string, result: JobActionResult): string {
-  const left = result.matched - result.done;
+export function outcome(done: string, result: JobActionResult): string {
+  const left = result.bulk?.refused ?? result.matched - result.done;
   const refused = left > 0 ? ` ${many(left, "job was", "jobs were")} refused.` : "";
-  const more = result.capped ? " There may be more." : "";
+  const more = result.bulk?.ended_at === null ? " The workers carry on with the rest." : "";
   return `${done} ${many(result.done, "job")}.${refused}${more}`;
 }

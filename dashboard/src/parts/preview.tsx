@@ -23,7 +23,7 @@ export function Preview({ result, verb }: { result: JobActionResult; verb: strin
         ) : (
           <>
             <b>{count(result.matched)}</b> {result.matched === 1 ? "job" : "jobs"} to {verb}
-            {result.capped && ". There may be more: this is the most that is done at a time"}.
+            {result.capped && result.bulk === null && !result.looked.complete && ", and there may be more"}.
           </>
         )}{" "}
         <span class="muted">Searched {many(result.looked.jobs, "job")}.</span>

@@ -5,6 +5,7 @@ import type { Done, JobActionResult, QueueLine } from "../openapi";
 import { useResource } from "../resource";
 import { Confirm } from "./confirm";
 import { Field } from "./field";
+import { outcome } from "./job-action";
 import { Preview } from "./preview";
 import { Bones, Loaded } from "./state";
 
@@ -66,31 +67,29 @@ export function EditQueue({ queue, onDone, onClose }: EditProps) {
   );
 }
 
-interface DrainProps {
+interface CancelProps {
   queue: string;
   onDone: () => void;
   onClose: () => void;
 }
 
 /** Cancel what waits in a queue, after it was shown what that is. */
-export function DrainDialog({ queue, onDone, onClose }: DrainProps) {
-  const preview = useResource(`drain ${queue}`, async (signal) => {
-    const answer = await api.actOnQueue(queue, { action: "drain", preview: true }, signal);
+export function CancelWaiting({ queue, onDone, onClose }: CancelProps) {
+  const preview = useResource(`cancel waiting ${queue}`, async (signal) => {
+    const answer = await api.actOnQueue(queue, { action: "cancel_waiting", preview: true }, signal);
     return isResult(answer) ? answer : null;
   });
   const matched = preview.value?.matched ?? 0;
   const act = async () => {
-    const answer = await api.actOnQueue(queue, { action: "drain", preview: false });
+    const answer = await api.actOnQueue(queue, { action: "cancel_waiting", preview: false });
     if (!isResult(answer)) return answer;
-    return {
-      message: `Cancelled ${many(answer.done, "job")} of ${queue}.${answer.capped ? " There are more." : ""}`,
-    };
+    return { message: outcome("Cancelled", answer) };
   };
   return (
     <Confirm
       title={`Cancel the waiting jobs of ${queue}`}
-      verb={preview.value ? `Cancel ${many(matched, "job")}` : "Cancel"}
-      icon="drain"
+      verb={preview.value && !preview.value.capped ? `Cancel ${many(matched, "job")}` : "Cancel them"}
+      icon="cancel"
       danger
       why={
         preview.value === null ? "It is not known yet what waits." : matched === 0 ? "Nothing waits." : null

@@ -36,6 +36,7 @@ A `run` that returns a number means that status.
 # status.py      tells whether all is well, and the causes if not
 # kinds.py       shows kinds, and their payloads as JSON schema or TypeScript
 # jobs.py        lists, retries, cancels and deletes jobs
+# bulk_actions.py shows, stops and resumes actions on all jobs of a filter
 # events.py      lists and controls subscriptions and parked events
 # queues.py      lists and controls queues
 # limits.py      lists and sets limits that hold in all workers together
@@ -79,8 +80,9 @@ _COMMANDS = {
     "status": "tell whether all is well, and if not, what is wrong and what helps",
     "kinds": "show the kinds of an application, and their payloads as JSON schema or TypeScript",
     "jobs": "look at jobs, retry, cancel or delete them",
+    "bulk-actions": "look at actions on all jobs of a filter; stop or resume one",
     "events": "look at subscriptions; pause, replay, skip, rebase or delete one; release parked events",
-    "queues": "look at queues; pause, resume, drain or set one",
+    "queues": "look at queues; pause, resume or set one, or cancel what waits in it",
     "limits": "look at limits on what runs at once in all workers, or set one",
     "runners": "look at schedules and runs; pause, resume or trigger one",
     "import-outbox": "make jobs or events of the rows of another table, once each; a preview by default",

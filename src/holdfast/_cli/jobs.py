@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from holdfast._cli import arguments as args
 from holdfast._cli import session, table
+from holdfast._cli.bulk_actions import wait_for
 from holdfast._cli.databases import ask_all
 from holdfast._cli.job_story import as_json, print_story, read_story
 from holdfast._cli.session import CommandError
@@ -51,7 +52,6 @@ _FILTERS = {
     "error_code": "CODE",
     "text": "TEXT",
 }
-_MOST = 100
 _NUMBER = args.whole(1, args.LARGEST_ID, "the id of a job")
 
 
@@ -98,8 +98,10 @@ def _configure_filter(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--status", choices=STATUSES)
     for name, metavar in _FILTERS.items():
         group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar)
-    limit = f"at once; at most {MOST_ACTED_ON} (default: {_MOST})"
-    group.add_argument("--limit", type=args.whole(1, MOST_ACTED_ON), default=_MOST, metavar="N", help=limit)
+    limit = args.whole(1, args.LARGEST_ID)
+    group.add_argument("--limit", type=limit, metavar="N", help="end after so many, the oldest first (default: all)")
+    group.add_argument("--rate", metavar="RATE", help="so many in a time, such as 50/s (default: as fast as it goes)")
+    group.add_argument("--detach", action="store_true", help="leave the rest to the workers after a second")
     parser.add_argument("--yes", action="store_true", help="yes, do it")
 
 
@@ -247,7 +249,7 @@ async def _unplaced(databases: Sequence[Database], id_: int) -> CommandError:
 
 async def _result(service: Service, action: str, one: ActionResult, prefix: str) -> dict[str, Any]:
     """Return what became of one job. `prefix`: stands before the id of a job, if there are several databases."""
-    from holdfast._ops.actions import why
+    from holdfast._ops.bulk_actions import why
 
     match action, one.done, one.answer:
         case "retry", True, made:
@@ -299,36 +301,54 @@ def _filter(arguments: argparse.Namespace) -> JobFilter | None:
 async def _act_by_filter(databases: Sequence[Database], arguments: argparse.Namespace) -> int:
     from holdfast._ops.requests import JobAction
 
-    preview, limit = not arguments.yes, arguments.limit
-    action = JobAction(action=arguments.action, filter=arguments.filter, limit=limit, preview=preview)
-    answers = await ask_all(databases, lambda service, _: service.act_on_jobs(action, session.person()))
+    given = {"limit": arguments.limit, "rate": arguments.rate, "preview": not arguments.yes}
+    try:
+        action = JobAction(action=arguments.action, filter=arguments.filter, **given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = f"--{first['loc'][0]}: " if first["loc"] else ""
+        raise CommandError(f"{where}{first['msg'].removeprefix('Value error, ')}", status=2) from error
+
+    async def act(service: Service, _: Database) -> JobActionResult:
+        result = await service.act_on_jobs(action, session.person())
+        if result.bulk is None or arguments.detach or len(databases) > 1:
+            return result
+        bulk = await wait_for(service, result.bulk, arguments)
+        return result.model_copy(update={"bulk": bulk, "done": bulk.done, "refused": bulk.refusals})
+
+    answers = await ask_all(databases, act)
     if arguments.json:
         results = [answers.json(answer.name, answer.value.model_dump(mode="json")) for answer in answers.found]
         table.print_json(results if answers.several else results[0])
     else:
-        _print_results(arguments.action, answers, limit)
+        _print_results(arguments.action, answers)
     return answers.status(1 if any(answer.value.refused for answer in answers.found) else 0)
 
 
-def _print_results(action: str, answers: DatabaseAnswers[JobActionResult], limit: int) -> None:
+def _print_results(action: str, answers: DatabaseAnswers[JobActionResult]) -> None:
     sample = [(answer.name, _line(job, answer.id(job.id))) for answer in answers.found for job in answer.value.sample]
     if sample and all(answer.value.preview for answer in answers.found):
         answers.print_table(_COLUMNS, sample)
     for answer in answers.found:
-        for message in _messages(action, answer, limit):
+        for message in _messages(action, answer):
             print(f"{answer.name}: {message}" if answer.name else message)
 
 
-def _messages(action: str, answer: DatabaseAnswer[JobActionResult], limit: int) -> Iterator[str]:
+def _messages(action: str, answer: DatabaseAnswer[JobActionResult]) -> Iterator[str]:
     result = answer.value
     if not result.matched:
         yield "No such jobs."
     elif result.preview:
-        yield f"{counted(result.matched, 'job')} would be {_DONE[action]}. Give --yes to do it."
+        more = " or more" if result.capped else ""
+        yield f"{counted(result.matched, 'job')}{more} would be {_DONE[action]}. Give --yes to do it."
     else:
-        yield f"{result.done} of {counted(result.matched, 'job')} {_DONE[action]}."
+        refused = len(result.refused) if result.bulk is None else result.bulk.refused
+        yield f"{result.done} of {counted(result.done + refused, 'job')} {_DONE[action]}."
         yield from (f"{refused.id}: {refused.why}" for refused in result.refused)
-    if result.matched == limit and result.capped:
-        yield "There may be more: repeat it, or raise --limit."
-    elif not result.looked.complete:
-        yield _looked(result.looked)
+        if result.bulk is not None and result.bulk.ended_at is None:
+            yield f"The workers carry it on: see `holdfast bulk-actions show {result.bulk.id}`."
+    if result.bulk is None and not result.preview and result.capped:
+        yield "There may be more: repeat it."
+    if not result.looked.complete and result.preview:
+        newest = counted(result.looked.jobs, "job")
+        yield f"Counted among the newest {newest}, back to {table.text(result.looked.back_to)}."

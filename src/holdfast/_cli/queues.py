@@ -1,4 +1,4 @@
-"""Look at queues; pause, resume or drain one, or set what it runs by while workers run."""
+"""Look at queues; pause or resume one, cancel what waits in it, or set what it runs by while workers run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast._cli import arguments as args
 from holdfast._cli import session, table
+from holdfast._cli.bulk_actions import wait_for
 from holdfast._cli.databases import ask_all
 from holdfast._cli.session import CommandError
 from holdfast._ops.requests import QueueAction, QueueControl
 from holdfast._ops.responses.job import JobActionResult
 from holdfast._ops.wording import counted
-from holdfast._store.search import MOST_ACTED_ON
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -53,9 +53,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--concurrency", type=_or_own(concurrency), metavar="N", help="handlers at once per worker")
     own.add_argument("--lease", type=_or_own(lease), metavar="MS", help="milliseconds of its leases")
     own.add_argument("--rate", type=_or_own(rate), metavar="N", help="jobs per second and worker")
-    own = add("drain", "cancel what waits in it; without --yes, only say how much that is", _drain)
-    limit = args.whole(1, MOST_ACTED_ON)
-    own.add_argument("--limit", type=limit, metavar="N", help=f"at once (default: {MOST_ACTED_ON})")
+    own = add("cancel-waiting", "cancel what waits in it; without --yes, only say how much that is", _cancel_waiting)
+    own.add_argument("--limit", type=args.whole(1, args.LARGEST_ID), metavar="N", help="at most so many (default: all)")
     own.add_argument("--yes", action="store_true", help="yes, cancel them")
 
 
@@ -127,17 +126,18 @@ async def _set(service: Service, arguments: argparse.Namespace) -> None:
     table.print_done(arguments, message, **control.model_dump())
 
 
-async def _drain(service: Service, arguments: argparse.Namespace) -> None:
+async def _cancel_waiting(service: Service, arguments: argparse.Namespace) -> None:
     sure = getattr(arguments, "yes", False)
-    action = QueueAction(action="drain", preview=not sure, limit=getattr(arguments, "limit", MOST_ACTED_ON))
+    action = QueueAction(action="cancel_waiting", preview=not sure, limit=getattr(arguments, "limit", None))
     result = await service.act_on_queue(arguments.name, action, session.person())
-    assert isinstance(result, JobActionResult)  # noqa: S101 - the answer to a drain
+    assert isinstance(result, JobActionResult)  # noqa: S101 - the answer to this action
+    if result.bulk is not None:
+        bulk = await wait_for(service, result.bulk, arguments)
+        result = result.model_copy(update={"bulk": bulk, "done": bulk.done, "refused": bulk.refusals})
     if arguments.json:
         table.print_json(result.model_dump(mode="json"))
     elif sure:
-        more = " There may be more: repeat it." if result.capped else ""
-        print(f"{arguments.name}: {counted(result.done, 'job')} cancelled.{more}")
+        print(f"{arguments.name}: {counted(result.done, 'job')} cancelled.")
     else:
-        more = ", and there may be more" if result.capped else ""
-        would = f"{counted(result.matched, 'job')} would be cancelled{more}"
+        would = f"{counted(result.matched, 'job')}{' or more' if result.capped else ''} would be cancelled"
         print(f"{arguments.name}: {would}. Give --yes to do it.")

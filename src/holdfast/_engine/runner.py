@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Counts: TypeAlias = Mapping[str, int]
 """The result of a tick by name: `{"deleted": 12}`. A tick without work returns zeros or nothing."""
 
-BUILT_IN = ("outbox", "relay", "schedules", "reaper", "maintenance")
+BUILT_IN = ("outbox", "relay", "schedules", "reaper", "bulk_actions", "maintenance")
 # A crontab line may wait years for its next slot.
 _FURTHEST = timedelta(days=36_600)
 NAME_LIMIT = 200
@@ -283,6 +283,7 @@ _WITHOUT = {
     "relay": "no subscription is read: no event is delivered",
     "schedules": "no periodic job is enqueued",
     "reaper": "expired leases of kinds that no live worker serves stay as they are",
+    "bulk_actions": "nothing that an operator does to all jobs of a filter is carried on",
     "maintenance": "partitions are neither made ahead nor dropped, and statistics are not folded",
 }
 

@@ -18,6 +18,7 @@ pool.py         opens the connections and limits each statement's time
 jobs.py         searches jobs, and reads one job's history and the graph of its chain
 waits.py        tells why a job does not run now
 actions.py      retries, cancels, deletes and reschedules jobs
+bulk_actions.py  stores actions on all jobs of a filter, which workers carry out
 overview.py     summarizes queues, workers, relays and runners
 causes/         finds the causes of what is wrong, by rules over one snapshot of facts
 facts.py        reads that snapshot

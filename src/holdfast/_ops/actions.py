@@ -1,4 +1,4 @@
-"""Actions, all audited: on jobs by filter or id, 100 jobs per transaction, on schedules and on subscriptions."""
+"""Actions, all audited: on named jobs, 100 per transaction, on schedules, limits and subscriptions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,24 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._model.limit import parsed_rate
+from holdfast._ops import bulk_actions
+from holdfast._ops.bulk_actions import why
 from holdfast._ops.caller import RequestRefused, audit_entry
-from holdfast._ops.jobs import find_asked, search_of
-from holdfast._ops.responses.job import JobActionResult, RefusedJob
-from holdfast._store.enqueue import EnqueuedJob
+from holdfast._ops.jobs import count, find_asked, search_of
+from holdfast._ops.responses.job import JobActionResult
+from holdfast._store.bulk_action_line import RefusedJob
 from holdfast._store.limit import mend_limits, reset_limit, set_limit
 from holdfast._store.schedule import pause_schedule, resume_schedule, trigger_schedule
-from holdfast._store.search import ActionResult, Looked, Search, act_on_jobs, find_named_jobs, read_clock
+from holdfast._store.search import (
+    MOST_ACTED_ON,
+    ActionResult,
+    JobLine,
+    Looked,
+    act_on_jobs,
+    find_named_jobs,
+    find_replays,
+    read_clock,
+)
 from holdfast._store.subscription import (
     clear_subscription,
     delete_subscription,
@@ -28,15 +39,14 @@ from holdfast._store.subscription import (
 from holdfast._store.worker import is_queue_known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from datetime import datetime
 
     from holdfast._engine.report.transition import Transitions
     from holdfast._ops.caller import Person
     from holdfast._ops.pool import Connections, Transaction
     from holdfast._ops.redaction import Redaction
-    from holdfast._ops.requests import JobAction, LimitControl
-    from holdfast._store.search import JobLine
+    from holdfast._ops.requests import JobAction, JobFilter, LimitControl
     from holdfast._store.statement import Statement
 
 # The statuses that each action applies to.
@@ -49,14 +59,6 @@ _OF = {
 _AT_ONCE = 100
 _SAMPLE = 20
 _MOST_REFUSED = 100
-_WHY = {
-    "not_failed": "it is no dead letter, or its history has aged out",
-    "not_found": "it has ended, was deleted, or never was",
-    "processing": "it runs: cancel it, or wait until it has ended",
-    "blocked": "it waits for something else than its time",
-    "busy": "another session is changing it",
-}
-
 
 ScheduleChange: TypeAlias = Literal["run", "pause", "resume"]
 SubscriptionChange: TypeAlias = Literal[
@@ -103,7 +105,10 @@ async def act(  # noqa: PLR0913 - the dependencies of an action
 
     `statuses`: act on these, the first ones first. Default: all that the action applies to.
     """
-    matched = await _matched(pool, action, statuses or _OF[action.action], redaction)
+    statuses = statuses or _OF[action.action]
+    if action.filter is not None and action.filter.text is None:
+        return await _act_in_bulk(pool, action, action.filter, by, transitions, statuses)
+    matched = await _matched(pool, action, statuses, redaction)
     jobs = dict.fromkeys(action.ids or ()) | {job.id: job.finished_at for job in matched.jobs}
     acted = matched.refused
     if not action.preview:
@@ -114,10 +119,49 @@ async def act(  # noqa: PLR0913 - the dependencies of an action
         matched=len(matched.jobs) if action.preview else len(jobs),
         capped=matched.capped,
         done=sum(one.done for one in acted),
+        bulk=None,
         refused=[RefusedJob(id=one.id, why=why(one.answer)) for one in refused],
         sample=matched.jobs[:_SAMPLE],
         looked=matched.looked,
         at=matched.at,
+    )
+
+
+async def _act_in_bulk(  # noqa: PLR0913, PLR0917 - as above
+    pool: Connections,
+    action: JobAction,
+    asked: JobFilter,
+    by: Person,
+    transitions: Transitions,
+    statuses: tuple[str, ...],
+) -> JobActionResult:
+    _check_status(action, asked, statuses)
+    # A dead letter whose replay already exists is only retried by its id.
+    which = replace(search_of(asked), replayed=False)
+    matched, seen, sample = 0, 0, list[JobLine]()
+    back_to, complete = None, True
+    async with pool.reading() as transaction:
+        at = await transaction.run(read_clock())
+        for status in statuses if which.status is None else (which.status,):
+            one = await count(transaction, replace(which, status=status), sample=_SAMPLE - len(sample))
+            matched, seen, sample = matched + one.jobs, seen + one.looked.jobs, sample + one.sample
+            back_to = min(filter(None, (back_to, one.looked.back_to)), default=None)
+            complete = complete and one.looked.complete
+    bulk = None
+    if not action.preview and (matched or not complete):
+        expected = min(matched, action.limit or matched) if complete else None
+        id_ = await bulk_actions.begin(pool, action, asked, statuses, by, expected=expected)
+        bulk = await bulk_actions.carry_on(pool, id_, transitions)
+    return JobActionResult(
+        preview=action.preview,
+        matched=min(matched, action.limit or matched),
+        capped=not complete or matched > (action.limit or matched),
+        done=0 if bulk is None else bulk.done,
+        bulk=bulk,
+        refused=[] if bulk is None else bulk.refusals,
+        sample=sample[: action.limit],
+        looked=Looked(jobs=seen, back_to=back_to, complete=complete),
+        at=at,
     )
 
 
@@ -138,12 +182,15 @@ async def _matched(pool: Connections, action: JobAction, statuses: tuple[str, ..
             jobs, refused = await _named(transaction, action, statuses)
             looked = Looked(jobs=len(action.ids or ()), back_to=None, complete=True)
             return _Matched(jobs, refused, looked, at, capped=False)
-        which = search_of(action.filter)
-        if which.status is not None and which.status not in statuses:
-            message = f"{action.action} is for jobs that are {' or '.join(statuses)}, not {which.status}."
-            raise RequestRefused(409, "wrong_status", message)
-        found, capped, looked = await _find(transaction, action, which, statuses, redaction)
+        _check_status(action, action.filter, statuses)
+        found, capped, looked = await _find_text(transaction, action, action.filter, statuses, redaction)
         return _Matched(found, [], looked, at, capped=capped)
+
+
+def _check_status(action: JobAction, asked: JobFilter, statuses: tuple[str, ...]) -> None:
+    if asked.status is not None and asked.status not in statuses:
+        message = f"{action.action} is for jobs that are {' or '.join(statuses)}, not {asked.status}."
+        raise RequestRefused(409, "wrong_status", message)
 
 
 async def _named(
@@ -165,23 +212,24 @@ def _unfit(action: JobAction, job: JobLine | None) -> str:
     return job.status if job is not None and job.status in ("processing", "blocked") else "not_found"
 
 
-async def _find(
-    transaction: Transaction, action: JobAction, which: Search, statuses: tuple[str, ...], redaction: Redaction
+async def _find_text(
+    transaction: Transaction, action: JobAction, asked: JobFilter, statuses: tuple[str, ...], redaction: Redaction
 ) -> tuple[list[JobLine], bool, Looked]:
-    # A filter does not replay a dead letter whose replay already exists. Naming it by id does.
-    which = replace(which, replayed=False)
+    """Return the jobs with a text in their payload: only this process knows what is hidden from a search."""
+    # A dead letter whose replay already exists is only retried by its id.
+    which = replace(search_of(asked), replayed=False)
+    most = min(action.limit or MOST_ACTED_ON, MOST_ACTED_ON)
     found: list[JobLine] = []
     jobs, back_to, complete = 0, None, True
     for status in statuses if which.status is None else (which.status,):
-        text = None if action.filter is None else action.filter.text
-        limit = max(1, action.limit - len(found))
-        one = await find_asked(transaction, replace(which, status=status), text, redaction, limit=limit)
+        limit = max(1, most - len(found))
+        one = await find_asked(transaction, replace(which, status=status), asked.text, redaction, limit=limit)
         found += one.jobs
         jobs += one.looked.jobs
         back_to = min(filter(None, (back_to, one.looked.back_to)), default=None)
         complete = complete and one.looked.complete
-    capped = len(found) > action.limit or not complete
-    return found[: action.limit], capped, Looked(jobs=jobs, back_to=back_to, complete=complete)
+    capped = len(found) > most or not complete
+    return found[:most], capped, Looked(jobs=jobs, back_to=back_to, complete=complete)
 
 
 async def _act(
@@ -207,7 +255,8 @@ async def _act(
                         by, f"jobs.{action.action}", target=target, jobs=len(done), ids=done, detail=detail
                     )
                     await transaction.run(line_)
-                replays = await _replays(transaction, part) if action.action == "retry" and transitions else []
+                made = {int(one.answer): one.id for one in part if one.done and action.action == "retry"}
+                replays = await transaction.run(find_replays(made)) if made and transitions else []
         except RequestRefused as refused:
             if not acted:
                 raise
@@ -218,21 +267,6 @@ async def _act(
             if one.answer == "cancelled":
                 transitions.tell("job_cancelled", one.id)
     return acted
-
-
-async def _replays(transaction: Transaction, acted: Sequence[ActionResult]) -> list[EnqueuedJob]:
-    """Return the jobs created by a retry, read with one statement."""
-    dead = {int(one.answer): one.id for one in acted if one.done}
-    made = await transaction.run(find_named_jobs(list(dead))) if dead else {}
-    return [EnqueuedJob(job.id, job.kind, job.queue, dead[job.id]) for job in made.values()]
-
-
-def why(answer: str) -> str:
-    if answer.startswith("duplicate of "):
-        return f"another live job has its unique key: {answer.removeprefix('duplicate of ')}"
-    if answer.startswith("replayed as "):
-        return f"it was replayed already, as job {answer.removeprefix('replayed as ')}: `again` replays it once more"
-    return _WHY.get(answer, answer)
 
 
 async def check_queue(transaction: Transaction, name: str) -> None:

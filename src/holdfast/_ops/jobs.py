@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.responses.job import ChainEdge, ChainGraph, ChainNode, JobBlocker, JobGroup, JobStory
@@ -14,7 +14,20 @@ from holdfast._store.archive import JOB_FAMILIES, exports_with_id
 from holdfast._store.chain import read_blockers
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_key_stop, read_worker
 from holdfast._store.job import read_chain, read_group
-from holdfast._store.search import FoundJobs, Looked, Search, find_jobs, follow_ids, list_blocked, read_payloads
+from holdfast._store.search import (
+    LOOKS,
+    FoundJobs,
+    Looked,
+    Search,
+    Span,
+    find_jobs,
+    follow_ids,
+    list_blocked,
+    read_landmarks,
+    read_payloads,
+    search_table,
+    searches,
+)
 from holdfast._store.step import read_journal, step_lines
 from holdfast._store.worker import served_runtime
 
@@ -56,6 +69,34 @@ async def find(
         except StopIteration as ended:
             found: FoundJobs = ended.value
             return found
+
+
+class CountedJobs(NamedTuple):
+    """How many jobs match, and the newest of them."""
+
+    jobs: int
+    sample: list[JobLine]
+    looked: Looked
+
+
+async def count(transaction: Transaction, which: Search, *, sample: int) -> CountedJobs:
+    """Count the matching jobs of one status among the newest 50,000 of it, or fewer if a scan times out."""
+    await transaction.run(follow_ids())
+    span = await transaction.run(read_landmarks(which.created_from, which.created_until))
+    [name] = searches(which)
+    matching, seen, back_to = 0, 0, None
+    newest: list[JobLine] = []
+    for look in LOOKS:
+        scan = search_table(name, which, span, scan=look, limit=max(1, sample - len(newest)))
+        one = await transaction.try_to_run(scan)
+        if one is None:
+            break
+        matching, seen, back_to = matching + one.matching, seen + one.jobs, one.back_to or back_to
+        newest += one.found
+        if one.jobs < look or one.least is None:
+            return CountedJobs(matching, newest[:sample], Looked(jobs=seen, back_to=back_to, complete=True))
+        span = Span(span.least, one.least)
+    return CountedJobs(matching, newest[:sample], Looked(jobs=seen, back_to=back_to, complete=False))
 
 
 async def find_text(

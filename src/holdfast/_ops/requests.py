@@ -15,13 +15,12 @@ from pydantic import (
     Field,
     TypeAdapter,
     ValidationInfo,
-    field_validator,
     model_validator,
 )
 
 from holdfast._model.errors import InvalidJob
 from holdfast._model.limit import LARGEST, parsed_rate
-from holdfast._model.option import QUEUE_LIMIT, check_text
+from holdfast._model.option import KEY_LIMIT, QUEUE_LIMIT, check_text
 from holdfast._store.job import JobStatus  # noqa: TC001 - pydantic reads the annotations
 from holdfast._store.search import MOST_ACTED_ON, MOST_LISTED
 
@@ -59,6 +58,17 @@ Id = Annotated[
 Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
 Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=date)]
 Key = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
+
+
+def _rate(rate: str) -> str:
+    try:
+        parsed_rate(rate)
+    except InvalidJob as error:
+        raise ValueError(str(error)) from None
+    return rate
+
+
+Rate = Annotated[str, AfterValidator(_rate)]
 
 
 class Question(BaseModel):
@@ -124,12 +134,19 @@ class JobAction(Question):
     """Of `retry` by ids: also dead letters of which a replay lives or has completed."""
     preview: bool = True
     """True: only say what would be done."""
-    limit: Annotated[int, Field(ge=1, le=MOST_ACTED_ON)] = 100
+    limit: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = None
+    """Of a filter: end after so many jobs, the oldest first. Null: all; with `text`, the newest 1,000."""
+    rate: Rate | None = None
+    """Of a filter without `text`: how fast, such as `50/s` or `600/min`. Null: as fast as it goes."""
 
     @model_validator(mode="after")
     def _one_way_to_name_them(self) -> Self:
         if (self.ids is None) == (self.filter is None):
             raise ValueError("give ids or a filter, and not both")
+        if self.filter is None and (self.limit is not None or self.rate is not None):
+            raise ValueError("`limit` and `rate` are for a filter")
+        if self.filter is not None and self.filter.text is not None and self.rate is not None:
+            raise ValueError("`rate` is for a filter without `text`")
         if self.filter is not None and not self.filter.model_dump(exclude_none=True):
             raise ValueError("an empty filter would act on everything: say at least one thing of the jobs")
         if (self.action == "reschedule") != (self.at is not None):
@@ -142,11 +159,26 @@ class JobAction(Question):
 Reason = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
+class BulkActionControl(Question):
+    """`stop` ends a bulk action after its current portion; `resume` lets it go on where it was."""
+
+    action: Literal["stop", "resume"]
+    """The change."""
+
+
+def _order_key(key: str) -> str:
+    try:
+        check_text("order_key", key, KEY_LIMIT)
+    except InvalidJob as exc:
+        raise ValueError(str(exc)) from None
+    return key
+
+
 class OrderKeyAction(Question):
     """`resume` lets an order key go on that a dead letter has stopped, without that job."""
 
     action: Literal["resume"]
-    key: Key
+    key: Annotated[Key, AfterValidator(_order_key)]
 
 
 class RunnerAction(Question):
@@ -161,14 +193,15 @@ class RunnerAction(Question):
 
 
 class QueueAction(Question):
-    """`drain` cancels the waiting jobs of the queue, at most `limit` at a time."""
+    """`cancel_waiting` cancels the jobs that wait in the queue, as a bulk action."""
 
-    action: Literal["pause", "resume", "drain"]
+    action: Literal["pause", "resume", "cancel_waiting"]
     reason: Reason | None = None
     """Of `pause`: shown wherever the pause is."""
     preview: bool | None = None
-    """True: only tell what would be done. Defaults to true for `drain`, and to false for the others."""
-    limit: Annotated[int, Field(ge=1, le=MOST_ACTED_ON)] = MOST_ACTED_ON
+    """True: only tell what would be done. Defaults to true for `cancel_waiting`, and to false for the others."""
+    limit: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = None
+    """Of `cancel_waiting`: end after so many jobs. Null: all."""
 
     @model_validator(mode="after")
     def _reason_of_a_pause(self) -> Self:
@@ -177,7 +210,7 @@ class QueueAction(Question):
 
     @property
     def is_preview(self) -> bool:
-        return self.action == "drain" if self.preview is None else self.preview
+        return self.action == "cancel_waiting" if self.preview is None else self.preview
 
 
 class QueueControl(Question):
@@ -192,20 +225,10 @@ class LimitControl(Question):
     """The values of a limit from now on, whatever the code declares; null: any number."""
 
     concurrency: Annotated[int, Field(ge=0, le=LARGEST)] | None
-    rate: str | None
+    rate: Rate | None
     """Such as `10/s`, `100/min`, `1000/h` or `5000/day`."""
     burst: Annotated[int, Field(ge=1, le=LARGEST)] = 1
     """With a rate: how many may start at once after a pause."""
-
-    @field_validator("rate")
-    @classmethod
-    def _read(cls, rate: str | None) -> str | None:
-        if rate is not None:
-            try:
-                parsed_rate(rate)
-            except InvalidJob as error:
-                raise ValueError(str(error)) from None
-        return rate
 
 
 class SubscriptionAction(Question):

@@ -19,6 +19,7 @@ from holdfast._ops.outbox import TickFailed
 from holdfast._ops.responses import archive, fleet, job
 from holdfast._store.access import end_session, find_access_token, is_session_ended
 from holdfast._store.answer import Answer
+from holdfast._store.bulk_action_line import BulkAction
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -259,6 +260,16 @@ ROUTES: tuple[Route, ...] = (
     Route("act_on_jobs", "POST", "/api/v1/jobs/actions", OPERATOR,
           "Retry, cancel, delete or reschedule jobs, by ids or by a filter", job.JobActionResult,
           lambda call: call.service.act_on_jobs(call.body, call.by), body=requests.JobAction, refusals=(409,)),
+    Route("list_bulk_actions", "GET", "/api/v1/bulk-actions", VIEWER,
+          "Actions on all jobs of a filter: open ones, then the newest", job.BulkActions,
+          lambda call: call.service.bulk_actions(call.query.limit), query=requests.Newest),
+    Route("get_bulk_action", "GET", "/api/v1/bulk-actions/{id}", VIEWER,
+          "An action on all jobs of a filter, and how far it is", BulkAction,
+          lambda call: call.service.bulk_action(call.path["id"])),
+    Route("act_on_bulk_action", "POST", "/api/v1/bulk-actions/{id}/actions", OPERATOR,
+          "Stop or resume an action on all jobs of a filter", BulkAction,
+          lambda call: call.service.control_bulk_action(call.path["id"], call.body, call.by),
+          body=requests.BulkActionControl, refusals=(409,)),
     Route("act_on_order_key", "POST", "/api/v1/order-keys/actions", OPERATOR,
           "Resume an order key that a dead letter has stopped", job.Done,
           lambda call: call.service.act_on_order_key(call.body, call.by), body=requests.OrderKeyAction,
@@ -284,8 +295,8 @@ ROUTES: tuple[Route, ...] = (
           lambda call: call.service.workers()),
     Route("list_queues", "GET", "/api/v1/queues", VIEWER, "Queues, what is in them, and how they run", fleet.Queues,
           lambda call: call.service.queues()),
-    Route("act_on_queue", "POST", "/api/v1/queues/{queue}/actions", OPERATOR, "Pause, resume or drain a queue",
-          (job.Done, job.JobActionResult),
+    Route("act_on_queue", "POST", "/api/v1/queues/{queue}/actions", OPERATOR,
+          "Pause or resume a queue, or cancel what waits in it", (job.Done, job.JobActionResult),
           lambda call: call.service.act_on_queue(call.path["queue"], call.body, call.by), body=requests.QueueAction,
           refusals=(409,)),
     Route("set_queue", "PUT", "/api/v1/queues/{queue}", OPERATOR,

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast._engine.report.transition import Transitions
-from holdfast._ops import actions, fleet, jobs
+from holdfast._ops import actions, bulk_actions, fleet, jobs
 from holdfast._ops.caller import RequestRefused, audit_entry
 from holdfast._ops.fleet import runtime
 from holdfast._ops.jobs import find, find_asked, search_of
@@ -15,9 +15,19 @@ from holdfast._ops.pool import Pool
 from holdfast._ops.redaction import Redaction
 from holdfast._ops.requests import JobAction, JobFilter
 from holdfast._ops.responses.fleet import ParkedPage, RunPage, StatsConfig, StatsQueue, StatsRuntime
-from holdfast._ops.responses.job import AuditLine, AuditPage, ChainItem, ChainPage, DeadLetters, Done, JobPage
+from holdfast._ops.responses.job import (
+    AuditLine,
+    AuditPage,
+    BulkActions,
+    ChainItem,
+    ChainPage,
+    DeadLetters,
+    Done,
+    JobPage,
+)
 from holdfast._store.access import list_audit
 from holdfast._store.archive import read_retention, set_retention
+from holdfast._store.bulk_action_line import list_bulk_actions
 from holdfast._store.inspect import read_census, sum_tallies, take_census
 from holdfast._store.schedule import list_runs
 from holdfast._store.search import (
@@ -43,6 +53,7 @@ if TYPE_CHECKING:
     from holdfast._ops.pool import Connections, Transaction
     from holdfast._ops.requests import (
         Before,
+        BulkActionControl,
         ChainSearch,
         DeadLetterSearch,
         JobSearch,
@@ -56,6 +67,7 @@ if TYPE_CHECKING:
     )
     from holdfast._ops.responses.fleet import Kinds, Limits, Overview, Problem, Queues, Runners, Subscriptions, Workers
     from holdfast._ops.responses.job import ChainGraph, JobActionResult, JobStory
+    from holdfast._store.bulk_action_line import BulkAction
     from holdfast._store.inspect import AttemptLine
     from holdfast._store.search import ActionResult
     from holdfast._store.statement import Statement
@@ -201,6 +213,21 @@ class Service:
         """Act on jobs by their ids, and return the result of each."""
         return await actions.act_on_named(self._pool, action, by, self._transitions)
 
+    async def bulk_actions(self, limit: int) -> BulkActions:
+        async with self._pool.reading() as transaction:
+            found = await transaction.run(list_bulk_actions(limit=limit))
+        return BulkActions(bulk_actions=[bulk_actions.explained(line) for line in found])
+
+    async def bulk_action(self, id_: int) -> BulkAction:
+        return await bulk_actions.read(self._pool, id_)
+
+    async def control_bulk_action(self, id_: int, control: BulkActionControl, by: Person) -> BulkAction:
+        return await bulk_actions.control(self._pool, id_, control, by)
+
+    async def carry_on(self, id_: int) -> BulkAction:
+        """Carry on a bulk action for about a second, beside the workers, and return it."""
+        return await bulk_actions.carry_on(self._pool, id_, self._transitions)
+
     async def resume_order_key(self, key: str, by: Person) -> bool:
         """Let an order key go on that a failed job has stopped. Return False if none has."""
         async with self._pool.writing() as transaction:
@@ -270,11 +297,10 @@ class Service:
 
     async def act_on_queue(self, name: str, action: QueueAction, by: Person) -> Done | JobActionResult:
         """Pause or resume a queue, or cancel its waiting jobs."""
-        if action.action == "drain":
+        if action.action == "cancel_waiting":
             cancel = JobAction(
                 action="cancel", filter=JobFilter(queue=name), preview=action.is_preview, limit=action.limit
             )
-            # Blocked jobs first: the end of one that they wait for would make them pending.
             return await actions.act(
                 self._pool, cancel, by, self._redaction, self._transitions, statuses=("blocked", "pending")
             )

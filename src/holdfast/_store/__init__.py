@@ -11,6 +11,8 @@ enqueue.py       inserts jobs
 claim.py         takes due jobs, and remembers where claims ended
 plain.py         takes due jobs with one statement each, where nothing has to be decided
 lease.py         renews leases, checks claims, stores progress, and takes jobs back whose lease expired
+bulk_action.py   begins, carries out, stops and resumes actions on all jobs of a filter
+bulk_action_line.py  reads them as pages show them
 limit.py         stores limits, promotes what waits for them unnoticed, and explains what a job waits for
 finish.py        stores how attempts ended
 step.py          records the steps of stories, and sends messages to them

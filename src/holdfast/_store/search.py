@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._model.option import KEY_LIMIT, check_text
 from holdfast._store.answer import Answer, ErrorText, Id
+from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.job import JobStatus, job_info
 from holdfast._store.statement import (
     PINNED_PATH,
@@ -97,6 +98,8 @@ class Scan(NamedTuple):
     jobs: int
     least: int | None
     back_to: datetime | None
+    matching: int
+    """How many of them match."""
     found: list[JobLine]
 
 
@@ -293,6 +296,13 @@ def find_named_jobs(ids: Sequence[int]) -> Statement[dict[int, JobLine]]:
     )
 
 
+def find_replays(made: Mapping[int, int]) -> Statement[list[EnqueuedJob]]:
+    """Return the jobs that a retry made, with what they retry. `made`: the dead letter of each."""
+    return find_named_jobs(list(made)).then(
+        lambda found: [EnqueuedJob(job.id, job.kind, job.queue, made[job.id]) for job in found.values()]
+    )
+
+
 def read_clock() -> Statement[datetime]:
     """Return the time at which this transaction began."""
     return statement("read_clock", value)
@@ -361,8 +371,8 @@ def _earliest(known: datetime | None, looks: Sequence[Scan]) -> datetime | None:
 
 
 def _scan(rows: Sequence[Row]) -> Scan:
-    jobs, least, back_to = rows[0][:3]
-    return Scan(jobs, least, back_to, [JobLine.of(*row[3:]) for row in rows if row[3] is not None])
+    jobs, least, back_to, matching = rows[0][:4]
+    return Scan(jobs, least, back_to, matching, [JobLine.of(*row[4:]) for row in rows if row[4] is not None])
 
 
 Cancellation: TypeAlias = Literal["cancelled", "requested", "not_found"]

@@ -41,7 +41,6 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("r", "act('retry')", "Retry"),
-        Binding("r", "act('redrive')", "Redrive"),
         Binding("r", "act('run')", "Run now"),
         Binding("c", "act('cancel')", "Cancel"),
         Binding("p", "act('pause')", "Pause/resume"),

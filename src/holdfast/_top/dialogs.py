@@ -100,7 +100,7 @@ GUIDE = TextPage(
         "  text: looks into payloads.",
         "",
         "Acting: asked first, and written into the audit table",
-        "  r              jobs: retry a dead letter; dead letters: redrive the group;",
+        "  r              jobs: retry a dead letter; dead letters: retry the group;",
         "                 runners: run now",
         "  c              jobs: cancel",
         "  p              queues, runners, relays: pause or resume",

@@ -10,7 +10,7 @@ from holdfast._ops.caller import RequestRefused
 from holdfast._ops.requests import DeadLetterSearch, JobAction, JobFilter, JobSearch
 from holdfast._ops.wording import compact, counted, plain, since, stamp
 from holdfast._store.job import JobStatus
-from holdfast._store.search import MOST_ACTED_ON, MOST_LISTED
+from holdfast._store.search import MOST_LISTED
 from holdfast._top.cell import Cell, ago, ahead, number, state, word
 from holdfast._top.sheet import Action, Column, Jump, Plan, Sheet, SheetRows, TextPage, Words, figures
 
@@ -133,7 +133,7 @@ async def planned(service: Service, by: Person, action: JobAction, which: str) -
         why = preview.refused[0].why if preview.refused else "there is none any more"
         raise RequestRefused(409, "nothing_to_do", f"{action.action} {which}: {why}")
     many = f"job {which}" if action.ids else f"{counted(preview.matched, 'dead letter')} {which}"
-    more = " There may be more: repeat it for the next." if preview.capped else ""
+    more = " There are more than were counted." if preview.capped else ""
 
     async def act() -> str:
         return _outcome_of(action, await service.act_on_jobs(action.model_copy(update={"preview": False}), by))
@@ -150,8 +150,10 @@ _DONE = {"retry": "retried", "cancel": "cancelled, or asked to stop"}
 
 def _outcome_of(action: JobAction, result: JobActionResult) -> str:
     done = f"{counted(result.done, 'job')} {_DONE[action.action]}"
-    refused = f"; {len(result.refused)} refused: {result.refused[0].why}" if result.refused else ""
-    return f"{done}{refused}"
+    number = len(result.refused) if result.bulk is None else result.bulk.refused
+    refused = f"; {number} refused: {result.refused[0].why}" if result.refused else ""
+    rest = "; the workers carry on with the rest" if result.bulk is not None and result.bulk.ended_at is None else ""
+    return f"{done}{refused}{rest}"
 
 
 JOBS: Sheet[JobLine] = Sheet(
@@ -191,9 +193,9 @@ async def _open_dead_letters(_: Query, group: DeadLetterGroup) -> Jump:
     return Jump("jobs", Words(fields=named))
 
 
-async def _redrive(service: Service, by: Person, group: DeadLetterGroup) -> Plan:
+async def _retry_group(service: Service, by: Person, group: DeadLetterGroup) -> Plan:
     which = JobFilter(status="failed", kind=group.kind, queue=group.queue, error_code=group.error_code)
-    action = JobAction(action="retry", filter=which, limit=MOST_ACTED_ON)
+    action = JobAction(action="retry", filter=which)
     return await planned(service, by, action, f"of {group.kind} that failed with {group.error_code}")
 
 
@@ -215,5 +217,5 @@ DEAD_LETTERS: Sheet[DeadLetterGroup] = Sheet(
     sorted_by="jobs",
     empty="No dead letters.",
     open=_open_dead_letters,
-    actions=(Action("redrive", _redrive),),
+    actions=(Action("retry", _retry_group),),
 )

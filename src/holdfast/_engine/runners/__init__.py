@@ -8,5 +8,6 @@ In the order in which a tick passes through them:
     ticker.py       runs one tick: when due, with its lock, within its time, and recorded
     schedules.py    takes and holds the slot of a schedule, and holds the lock of a singleton
     http.py         is a tick that calls a service of the application
+    bulk_actions.py carries on actions on all jobs of a filter
     maintenance.py  is the tick that creates and drops partitions and deletes expired rows
 """

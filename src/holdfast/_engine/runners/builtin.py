@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._engine.jobs.reap import MOST_AT_ONCE, REAPED, Reaper, ReapSchedule
 from holdfast._engine.link import LOST
 from holdfast._engine.runner import Runner
+from holdfast._engine.runners.bulk_actions import BulkActions
 from holdfast._engine.runners.loop import Background
 from holdfast._engine.runners.maintenance import Maintenance
 from holdfast._engine.runners.schedules import Timetable, tell_moved
@@ -290,6 +291,7 @@ def _assemble_for(  # noqa: PLR0913 - the application, and what the engine made 
     quiet = reaper is not None
     reap = Reaping(database, application.kinds, settings, transitions).tick if reaper is None else reaper
     ours["reaper"] = Runner("reaper", reap, quiet=quiet)
+    ours["bulk_actions"] = Runner("bulk_actions", BulkActions(database, transitions).tick, quiet=True)
     ours["maintenance"] = maintenance
     ours |= {runner.name: runner for runner in archive}
     scheduled = [job.name for job in periodic]

@@ -14,6 +14,7 @@ from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
 from holdfast._store.archive import clock_is_doubted, set_archived
+from holdfast._store.bulk_action import delete_bulk_actions
 from holdfast._store.chain import delete_groups, delete_kept_ends, repair_blockers
 from holdfast._store.inspect import read_census, take_census
 from holdfast._store.limit import delete_limit_rates, mend_limits
@@ -133,6 +134,7 @@ class Maintenance:
             ("runs_lost", partial(link.run, end_lost_runs())),
             ("workers_deleted", partial(link.run, delete_workers())),
             ("replays_deleted", partial(link.run, delete_replays())),
+            ("bulk_actions_deleted", partial(link.run, delete_bulk_actions())),
             ("landmarks_deleted", partial(link.run, delete_landmarks())),
             ("windows_deleted", partial(self._delete, tick, "windows", delete_windows)),
             ("messages_deleted", partial(self._delete, tick, "messages", delete_messages)),

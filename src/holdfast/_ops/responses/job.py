@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from holdfast._ops.caller import Role  # noqa: TC001 - pydantic reads the annotations
 from holdfast._store.answer import Answer, ErrorText, Id
+from holdfast._store.bulk_action_line import BulkAction, RefusedJob  # noqa: TC001 - as above
 from holdfast._store.inspect import AttemptLine  # noqa: TC001 - as above
 from holdfast._store.job import JobStatus  # noqa: TC001 - as above
 from holdfast._store.search import DeadLetterGroup, JobLine, Looked
@@ -182,21 +183,18 @@ class JobStory(JobLine):
     """Of a live job that comes after other chains."""
 
 
-class RefusedJob(Answer):
-    id: Id
-    why: str
-
-
 class JobActionResult(Answer):
     """The result of an action, or its preview."""
 
     preview: bool
     matched: int
-    """How many jobs were found that the action can be done to, at most the cap."""
+    """How many jobs were found that the action can be done to, at most the limit."""
     capped: bool
-    """True: there may be more than were matched. Ask again for the next."""
+    """True: there may be more than were counted, or than the limit."""
     done: int
-    """0 in a preview."""
+    """To how many jobs it was done so far; 0 in a preview."""
+    bulk: BulkAction | None
+    """The action by a filter, which workers carry on if it has not ended; null in a preview, and for ids."""
     refused: list[RefusedJob]
     """The first hundred that could not be acted on, and why."""
     sample: list[JobLine]
@@ -204,6 +202,13 @@ class JobActionResult(Answer):
     looked: Looked
     at: datetime
     """When it was looked, by the database: with `created_until` set to it, nothing that came since is acted on."""
+
+
+class BulkActions(Answer):
+    """Actions on all jobs that a filter finds."""
+
+    bulk_actions: list[BulkAction]
+    """Open ones first, then the newest."""
 
 
 class DeadLetters(Answer):

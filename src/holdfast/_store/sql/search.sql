@@ -52,7 +52,7 @@ WITH scanned AS MATERIALIZED (
           FROM holdfast.job j
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint
           ORDER BY j.id DESC LIMIT %(scan)s) AS l)
-SELECT r.jobs, r.least, r.back_to, {{live_columns}}
+SELECT r.jobs, r.least, r.back_to, coalesce(cardinality(r.ids), 0), {{live_columns}}
 FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids) AS g (id) LIMIT %(limit)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job j WHERE j.id = h.id LIMIT 1) AS j ON true
 ORDER BY j.id DESC NULLS LAST LIMIT %(limit)s
@@ -67,7 +67,7 @@ WITH scanned AS MATERIALIZED (
           FROM holdfast.job_history j
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
           ORDER BY j.id DESC LIMIT %(scan)s) AS l)
-SELECT r.jobs, r.least, r.back_to, {{ended_columns}}
+SELECT r.jobs, r.least, r.back_to, coalesce(cardinality(r.ids), 0), {{ended_columns}}
 FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(limit)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job_history j WHERE j.id = h.id AND j.finished_at = h.finished_at LIMIT 1) AS j ON true
 ORDER BY j.id DESC NULLS LAST LIMIT %(limit)s
@@ -83,7 +83,7 @@ WITH scanned AS MATERIALIZED (
           FROM holdfast.job_failed j
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
           ORDER BY j.id DESC LIMIT %(scan)s) AS l)
-SELECT r.jobs, r.least, r.back_to, {{ended_columns}}
+SELECT r.jobs, r.least, r.back_to, coalesce(cardinality(r.ids), 0), {{ended_columns}}
 FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(limit)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job_failed j WHERE j.id = h.id AND j.finished_at = h.finished_at LIMIT 1) AS j ON true
 ORDER BY j.id DESC NULLS LAST LIMIT %(limit)s

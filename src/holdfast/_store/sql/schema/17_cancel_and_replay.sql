@@ -239,7 +239,7 @@ END $$;
 
 -- Acts on jobs one by one, in the order of their ids, so that two operators wait for each other in one direction only. Returns for every
 -- job the result, or why nothing was done. A job that cannot be changed delays no other.
--- Called by search.sql act_on_jobs.
+-- Called by advance_bulk_action, search.sql act_on_jobs.
 CREATE FUNCTION holdfast.act_on_jobs(action text, ids bigint[], ended timestamptz[], due timestamptz, again boolean DEFAULT false)
     RETURNS TABLE (id bigint, done boolean, answer text)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -284,6 +284,13 @@ BEGIN
                 answer := 'busy';
                 -- After one wait for a lock, the other jobs are not waited for.
                 PERFORM set_config('lock_timeout', '5', true);
+            WHEN OTHERS THEN
+                -- An error of the server, the session or the privileges is that of all other jobs too.
+                IF left(SQLSTATE, 2) IN ('25', '40', '53', '55', '57', '58', 'XX') OR SQLSTATE IN ('42501', 'HF003') THEN
+                    RAISE;
+                END IF;
+                done := false;
+                answer := 'error ' || SQLSTATE;
         END;
         RETURN NEXT;
     END LOOP;
