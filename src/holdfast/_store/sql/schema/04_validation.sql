@@ -2,7 +2,7 @@
 
 -- All input of the functions for producers and operators is checked here, by the rules of the library. An error names the parameter, the
 -- rule and the given value; HF002 is a job, HF005 an event or message.
--- Called by enqueue_jobs, enqueue_group, enqueue, enqueue_unique_jobs, resume_order_key, check_following and 20 more.
+-- Called by enqueue_jobs, enqueue_group, enqueue, enqueue_unique_jobs, resume_order_key, check_following and 21 more.
 CREATE FUNCTION holdfast.refuse(fault text, state text DEFAULT 'HF002') RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

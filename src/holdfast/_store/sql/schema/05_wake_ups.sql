@@ -21,7 +21,7 @@ CREATE INDEX watcher_until ON holdfast.watcher (until);
 -- Wakes two sleepers for each queue and kind, since the last one may have been killed and left its record behind. A sleeper that is woken
 -- for more than it can run wakes the next. Call it in a statement after the insert: only a later snapshot sees the workers that began to
 -- sleep meanwhile.
--- Called by wake_for, enqueue_jobs, enqueue_group, claim_jobs, settle_batch, resume_order_key and 7 more.
+-- Called by wake_for, enqueue_jobs, enqueue_group, claim_jobs, settle_batch, resume_order_key and 8 more.
 CREATE FUNCTION holdfast.wake_sleepers(queues text[], kinds text[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE

@@ -19,14 +19,14 @@ CREATE FUNCTION holdfast.is_doomed(job holdfast.job, clock timestamptz) RETURNS 
     RETURN job.cancel_requested_at IS NOT NULL OR coalesce(job.expires_at <= clock, false) AND job.status <> 'processing';
 
 -- True for a job that is scheduled, else null.
--- Called by enqueue_jobs, enqueue, enqueue_unique_jobs, settle_batch, leave_jobs, give_back_jobs and 4 more.
+-- Called by enqueue_jobs, enqueue, enqueue_unique_jobs, settle_batch, leave_jobs, give_back_jobs and 5 more.
 CREATE FUNCTION holdfast.is_later(at timestamptz, delay_ms bigint, clock timestamptz) RETURNS boolean
     LANGUAGE sql STABLE RETURN CASE WHEN at > clock OR delay_ms > 0 THEN true END;
 
 -- `jobs` is the text of a JSON array of objects whose keys are the fields of new_job. Answers in the order given. `plain`: true if none of
 -- them sets more than kind, payload, queue, priority, max_attempts and headers, so nothing else is read: a third of the time goes into
 -- reading. Null: the names of their options are checked. `group_id`: the job that runs after those that are created.
--- Called by enqueue_members, gather_jobs, job.sql enqueue_jobs, schedule.sql enqueue_slots.
+-- Called by enqueue_group, gather_jobs, enqueue_members, job.sql enqueue_jobs, schedule.sql enqueue_slots.
 CREATE FUNCTION holdfast.enqueue_jobs(jobs text, plain boolean DEFAULT NULL, group_id bigint DEFAULT NULL) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column

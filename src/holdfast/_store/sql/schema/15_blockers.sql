@@ -374,7 +374,7 @@ END $$;
 -- Jobs whose rows this transaction has locked, with their count, wait for these chains. A chain is either kept alive or has ended: one that
 -- is seen in neither state continued between two statements, and is searched for again. `known`: refuse a chain whose end is unknown;
 -- else it counts as cancelled.
--- Called by enqueue_unique_jobs, check_following, replay_job, await_children.
+-- Called by enqueue_unique_jobs, check_following, replay_job, await_children, enqueue_members.
 CREATE FUNCTION holdfast.name_blockers(jobs bigint[], chains bigint[], ordinals integer[], known boolean DEFAULT true) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE

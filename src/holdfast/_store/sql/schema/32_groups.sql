@@ -173,7 +173,7 @@ BEGIN
 END $$;
 
 -- The chains of the groups of these jobs, in order, and how they ended; a null status: the chain lives.
--- Called by chain.sql read_blockers, leave_jobs.
+-- Called by leave_jobs, chain.sql read_blockers, testing.sql enqueued_jobs.
 CREATE FUNCTION holdfast.members_of(jobs bigint[]) RETURNS TABLE (group_id bigint, place bigint, chain_id bigint, status holdfast.status, result json,
         error_code text, error text)
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_hashjoin = on SET enable_nestloop = off AS $$
@@ -187,7 +187,7 @@ CREATE FUNCTION holdfast.members_of(jobs bigint[]) RETURNS TABLE (group_id bigin
 $$;
 
 -- How many chains a job still waits for: its blockers are chains that it names, and open parts of a group.
--- Called by get_job, chain.sql live_info, inspect.sql read_waiting.
+-- Called by get_job, chain.sql unfinished_job, inspect.sql read_waiting.
 CREATE FUNCTION holdfast.chains_left(job_id bigint, blockers_left integer) RETURNS integer
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN blockers_left > 0 THEN blockers_left + coalesce((
@@ -196,7 +196,7 @@ CREATE FUNCTION holdfast.chains_left(job_id bigint, blockers_left integer) RETUR
 $$;
 
 -- How many of the chains that a live job comes after have completed, ended otherwise, and live. Null: it comes after none.
--- Called by get_job, chain.sql live_info, inspect.sql read_waiting.
+-- Called by get_job, chain.sql unfinished_job, chain.sql read_group.
 CREATE FUNCTION holdfast.group_progress(job_id bigint, blockers_left integer) RETURNS integer[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN blockers_left IS NOT NULL THEN (
