@@ -195,13 +195,9 @@ FROM (SELECT key, job, at, change, sum(change) OVER (PARTITION BY key ORDER BY n
 WHERE p.change > 0 AND p.taken > r.concurrency;
 
 -- name: more starts than the rate allows
--- Within some time, more jobs of a key were claimed than its rate allows in it and a second more, and its burst.
-SELECT format('key %s: %s claims from %s to %s', a.key, b.nth - a.nth + 1, a.at, b.at)
-FROM (SELECT key, at, row_number() OVER (PARTITION BY key ORDER BY n) AS nth FROM chaos.place WHERE change > 0) AS a
-    JOIN holdfast.limit_rule r ON r.name = split_part(a.key, ':', 1) AND r.starts IS NOT NULL
-    JOIN (SELECT key, at, row_number() OVER (PARTITION BY key ORDER BY n) AS nth FROM chaos.place WHERE change > 0) AS b
-        ON b.key = a.key AND b.nth > a.nth
-WHERE b.nth - a.nth + 1 > r.burst + r.starts * 1000.0 / r.period_ms * (extract(epoch FROM b.at - a.at) + 1);
+-- Within some time, more jobs of a key were claimed than its rate allows in it and a tenth of a second more, and its burst.
+SELECT format('key %s: in some time up to %s, %s claims more than its rate allows in it, and a burst of %s', key, at, excess, burst)
+FROM chaos.start WHERE excess > burst + starts * 100.0 / period_ms;
 
 -- name: stranded at a limit
 -- Maintenance found jobs that waited although their key had room, and nothing would have promoted them.

@@ -90,3 +90,11 @@ CREATE TRIGGER note_place AFTER UPDATE ON holdfast.job FOR EACH ROW
     WHEN (OLD.limits IS NOT NULL AND (OLD.status = 'processing') <> (NEW.status = 'processing')) EXECUTE FUNCTION chaos.note_place();
 CREATE TRIGGER note_end AFTER DELETE ON holdfast.job FOR EACH ROW
     WHEN (OLD.limits IS NOT NULL AND OLD.status = 'processing') EXECUTE FUNCTION chaos.note_place();
+
+-- Each start under a rate, and how many more there were in the worst time that ends with it than the rate allows in that time.
+CREATE VIEW chaos.start AS
+SELECT key, at, starts, period_ms, burst, counted - min(counted - 1) OVER (PARTITION BY key ORDER BY n) AS excess
+FROM (SELECT p.key, p.n, p.at, r.starts, r.period_ms, r.burst,
+          row_number() OVER (PARTITION BY p.key ORDER BY p.n) - extract(epoch FROM p.at) * 1000 * r.starts / r.period_ms AS counted
+      FROM chaos.place p JOIN holdfast.limit_rule r ON r.name = split_part(p.key, ':', 1) AND r.starts IS NOT NULL
+      WHERE p.change > 0) AS s;

@@ -290,8 +290,8 @@ BUILDS: Final = (
         (
             (
                 "limit_rooms",
-                "e.available_at, e.id LIMIT r.concurrency)",
-                "e.available_at, e.id LIMIT r.concurrency - 1)",
+                "e.lock_token LIMIT r.concurrency)",
+                "e.lock_token LIMIT r.concurrency - 1)",
             ),
         ),
     ),
