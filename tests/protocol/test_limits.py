@@ -180,7 +180,7 @@ def test_no_limit_is_passed_and_nothing_is_stranded_whatever_happens(connect: Co
     ("function", "old", "new"),
     [
         ("leave_limits", "IF heads <> '{}' THEN", "IF false THEN"),
-        ("limit_rooms", "e.available_at, e.id LIMIT r.concurrency)", "e.available_at, e.id LIMIT r.concurrency - 1)"),
+        ("limit_rooms", "e.lock_token LIMIT r.concurrency)", "e.lock_token LIMIT r.concurrency - 1)"),
     ],
 )
 def test_the_machine_notices(connect: Connect, function: str, old: str, new: str) -> None:

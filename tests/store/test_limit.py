@@ -14,6 +14,7 @@ from holdfast._model.unique import Unique
 from holdfast._store.chain import delete_chains
 from holdfast._store.claim import Shards, claim_jobs
 from holdfast._store.limit import declare_limits, list_limits, read_limit_wait, reset_limit, set_limit
+from holdfast._store.maintenance import set_back_jobs
 from holdfast._store.search import cancel_job, replay_job
 from tests.kit.limits import limited, mend, parked, promoted, set_limits, set_rate
 from tests.kit.workers import (
@@ -410,6 +411,30 @@ def test_a_claim_that_is_rolled_back_takes_no_token(worker: Worker) -> None:
         assert ids(worker.claim()) == [made]
     assert ids(worker.claim()) == [made]
     assert number(worker.conn, "SELECT count(*) FROM holdfast.limit_rate") == 1
+
+
+def test_a_raised_rate_is_in_force_at_once(worker: Worker) -> None:
+    set_rate(worker.conn, "slow", 1, 3_600_000)
+    made = enqueue(worker.conn, limited("slow"), limited("slow"))
+    assert ids(worker.claim()) == made[:1]
+    assert worker.claim() == []
+    assert number(worker.conn, "SELECT count(*) FROM holdfast.job WHERE later") == 1
+    run_sync(worker.conn, set_limit("slow", concurrency=None, starts=1000, period_ms=1000, burst=5, who="ann"))
+    mend(worker.conn, "slow")
+    assert ids(worker.claim()) == made[1:]
+
+
+def test_a_clock_that_was_ahead_delays_no_start(worker: Worker, connect: Connect) -> None:
+    """The tokens of a key are never all there later than it takes for all of them to come."""
+    set_rate(worker.conn, "slow", 60, 60_000, burst=2)
+    made = enqueue(worker.conn, *[limited("slow") for _ in range(4)])
+    assert ids(worker.claim()) == made[:2]
+    worker.conn.execute("UPDATE holdfast.limit_rate SET full_at = full_at + interval '20 days'")
+    worker.conn.execute("UPDATE holdfast.job SET available_at = available_at + interval '20 days' WHERE later")
+    worker.conn.execute("INSERT INTO holdfast.landmark (at, last_id) VALUES (now() + interval '20 days', 0)")
+    run_sync(worker.conn, set_back_jobs(since=0, limit=100))
+    assert ids(worker.claim()) == made[2:]
+    assert number(worker.conn, "SELECT full_at < now() + interval '3 seconds' FROM holdfast.limit_rate")
 
 
 def test_what_the_code_declares_and_what_an_operator_sets(worker: Worker) -> None:

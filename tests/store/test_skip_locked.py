@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -25,7 +26,7 @@ from holdfast._store.limit import delete_limit_rates
 from holdfast._store.plain import claim_named, claim_plain
 from holdfast._store.statement import Statement, statements
 from holdfast._store.subscription import delete_readers
-from tests.kit.limits import limited, set_limits
+from tests.kit.limits import limited, set_limits, set_rate
 from tests.kit.workers import COMPLETED, EVERYTHING, Worker, enqueue, expire_leases, fill, job, number
 
 if TYPE_CHECKING:
@@ -229,20 +230,43 @@ def steps(worker: Worker) -> Call:
     return Call(f"SELECT * FROM holdfast.save_steps({worker.id}, '{json.dumps([step])}')")
 
 
-def limit_head(worker: Worker) -> Call:
+def limit_head(worker: Worker, *, remembered: str | None = None) -> Call:
     first, waits = in_a_limit(worker)
+    remember_lane(worker, remembered)
     return Call(f"SELECT * FROM holdfast.lock_limit_heads('{{one}}', '{{{first}}}')", f"job WHERE id = {waits}")
 
 
-def parked_in_a_limit(worker: Worker) -> Call:
+def parked_in_a_limit(worker: Worker, *, remembered: str | None = None) -> Call:
     """A limit has room again for a parked job: a claim that meets another job of the key takes it too."""
     _, waits = in_a_limit(worker)
     set_limits(worker.conn, one=9)
     (third,) = enqueue(worker.conn, limited("one"))
+    remember_lane(worker, remembered)
     return Call(
         f"SELECT * FROM holdfast.take_limited('{{{third}}}', 100, 10, false, 0::smallint, 63::smallint)",
         f"job WHERE id = {waits}",
     )
+
+
+def remember_lane(worker: Worker, priority: str | None) -> None:
+    """Let the session look for parked jobs behind this priority, and before that in those that are more urgent."""
+    if priority:
+        lane = f"ROW ('default', 'k', {priority}, 'infinity', 0)::holdfast.limit_lane"
+        worker.conn.execute(f"SELECT holdfast.remember_limit('one', NULL, now(), ARRAY[{lane}])".encode())
+
+
+def waits_for_a_token(worker: Worker) -> Call:
+    set_rate(worker.conn, "slow", 1, 3_600_000)
+    enqueue(worker.conn, limited("slow"), limited("slow"))
+    worker.claim()
+    worker.claim()
+    return Call("SELECT * FROM holdfast.mend_limits(NULL, 'slow', 10)", "job WHERE later")
+
+
+def token_ahead(worker: Worker) -> Call:
+    waits_for_a_token(worker)
+    worker.conn.execute("INSERT INTO holdfast.landmark VALUES (now() + interval '1 minute 1 second', 0)")
+    return Call(maintenance.set_back_jobs(since=0, limit=10), "job WHERE later")
 
 
 def promoted_in_a_limit(worker: Worker) -> Call:
@@ -330,7 +354,8 @@ CALLS: dict[tuple[str, int], Callable[[Worker], Call]] = {
     ("release_waiters", 0): kept_end,
     ("release_waiters", 1): crowd,
     ("set_back_jobs", 0): made_ahead,
-    ("set_back_jobs", 1): due_ahead,
+    ("set_back_jobs", 1): token_ahead,
+    ("set_back_jobs", 2): due_ahead,
     ("take_census", 0): census,
     ("mark_stories", 0): marking,
     ("save_steps", 0): steps,
@@ -338,8 +363,12 @@ CALLS: dict[tuple[str, int], Callable[[Worker], Call]] = {
     ("save_step", 0): lambda worker: story(worker, "save_step({}, 'a', '', false, NULL)"),
     ("forget_failures", 0): lambda worker: story(worker, "forget_failures({}, '{{}}', '{{}}')"),
     ("count_attempts_anew", 0): lambda worker: story(worker, "count_attempts_anew({}, '{{}}')"),
-    ("lock_limit_heads", 0): limit_head,
-    ("take_limited", 0): parked_in_a_limit,
+    ("lock_limit_heads", 0): partial(limit_head, remembered="9"),
+    ("lock_limit_heads", 1): limit_head,
+    ("lock_limit_heads", 2): partial(limit_head, remembered="5"),
+    ("take_limited", 0): partial(parked_in_a_limit, remembered="9"),
+    ("take_limited", 1): parked_in_a_limit,
+    ("mend_limits", 0): waits_for_a_token,
     ("pass_promotion", 0): promoted_in_a_limit,
     ("claim_slot", 0): slot,
     ("enqueue_slots", 0): periodic,

@@ -9,14 +9,14 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import WrongIsolation
-from holdfast._store.claim import claim_jobs
+from holdfast._store.claim import Floors, claim_jobs
 from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.limit import set_limit
 from tests.kit.limits import limited, mend, parked, promoted, set_limits, set_rate
 from tests.kit.mutation import open_trap
 from tests.kit.plans import buffers
-from tests.kit.sessions import await_waiting, background
+from tests.kit.sessions import await_waiting, background, held_snapshot
 from tests.kit.workers import COMPLETED, Worker, drain, enqueue, expire_leases, fill, job, number
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def with_and_without(
     assert play()
     conn.execute("DELETE FROM holdfast.job")
     open_trap(conn, function, *changes)
+    # What the session remembers of a key is from before.
+    conn.execute("RESET ALL")
     assert not play()
 
 
@@ -63,10 +65,9 @@ def test_two_kinds_of_one_limit(worker: Worker) -> None:
         enqueue(worker.conn, limited("one"), limited("one", kind="m"), limited("one", kind="m"))
         return len(drain(worker)) == 3
 
-    kinds = "SELECT o.kind FROM holdfast.job o WHERE o.id = ANY (leaving)"
-    own = f"j.status = 'blocked' AND j.kind = ANY ({kinds}) AND j.id <> ALL (leaving)"
-    first = "j.limit_key = k.key AND j.status = 'blocked' AND j.id <> ALL (leaving)"
-    with_and_without(worker.conn, play, "lock_limit_heads", (first, f"j.limit_key = k.key AND {own}"))
+    every = "j.queue < coalesce(e.queue, chr(1114111)) AND j.id <> ALL (leaving)"
+    own = "AND j.kind = ANY (ARRAY(SELECT q.kind FROM holdfast.job q WHERE q.id = ANY (leaving)))"
+    with_and_without(worker.conn, play, "lock_limit_heads", (every, f"{every} {own}"))
 
 
 def test_an_ending_in_a_stricter_transaction(worker: Worker, connect: Connect) -> None:
@@ -233,7 +234,7 @@ def test_what_runs_is_counted_in_the_index_of_limits(worker: Worker) -> None:
     def looks() -> int:
         with conn.transaction(force_rollback=True):
             plan = conn.execute(
-                "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT holdfast.limit_rooms(ARRAY['five'])"
+                "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT holdfast.limit_rooms(ARRAY['five'], true)"
             ).fetchone()
         assert plan is not None
         return int(plan[0][0]["Plan"]["Shared Hit Blocks"])
@@ -335,6 +336,72 @@ def test_parked_jobs_cost_others_nothing(worker: Worker) -> None:
     conn.execute("VACUUM ANALYZE holdfast.job")
     assert buffers(conn, claim) <= 1.1 * alone
     assert ids(worker.claim()) == [plain]
+
+
+def test_a_hot_key_under_a_held_snapshot(worker: Worker, connect: Connect) -> None:
+    """The entries of the key's jobs that have ended stand before those that run and wait, and stay there."""
+    conn, floors = worker.conn, Floors()
+    conn.execute("SELECT setseed(0.5)")
+
+    def claim(slots: int = 5) -> list[ClaimedJob]:
+        claimed = run_sync(conn, claim_jobs(worker.id, {"default": slots}, worker.leases, floors=floors)).jobs
+        floors.advance(claimed, reach=0, took=0)
+        return claimed
+
+    def cost(running: list[ClaimedJob]) -> int:
+        """Return what it takes to end one job and to claim the next, at the least of a few times."""
+        ending = finish_jobs(worker.id, [Ending(running[0], COMPLETED)])
+        claiming = claim_jobs(worker.id, {"default": 5}, worker.leases, floors=floors)
+        costs = []
+        for _ in range(3):
+            with conn.transaction(force_rollback=True):
+                costs.append(buffers(conn, ending, keep=True) + buffers(conn, claiming, keep=True))
+        return min(costs)
+
+    with held_snapshot(connect()):
+        enqueue(conn, *[limited("five") for _ in range(500)])
+        running = claim()
+        alone = cost(running)
+        for _ in range(100):
+            worker.end(running[:4])
+            running = running[4:] + claim()
+        assert len(running) == 5
+        assert cost(running) <= 1.25 * alone
+        open_trap(conn, "recall_limits", ("WHEN starts_with(", "WHEN false AND starts_with("))
+        assert cost(running) > 2 * alone
+
+
+def test_what_a_session_remembers_of_a_key_hides_no_job(worker: Worker, connect: Connect) -> None:
+    """Urgent jobs, jobs of other lanes and those that committed late stand before the place where it looks first."""
+    conn = worker.conn
+    late = connect()
+    late.execute("BEGIN")
+    (older,) = enqueue(late, limited("one"))
+    made = enqueue(conn, *[limited("one") for _ in range(40)])
+    # Each look is remembered, and holds for the whole test.
+    for name in ("limit_rooms", "lock_limit_heads", "take_limited"):
+        body = conn.execute("SELECT prosrc FROM pg_proc WHERE proname = %s", [name]).fetchone()
+        assert body is not None
+        for chance in ("random() < 0.03", "random() < 0.05"):
+            if chance in body[0]:
+                open_trap(conn, name, (chance, "true"))
+    open_trap(conn, "remember_limit", ("interval '1 second'", "interval '1 hour'"))
+    running = worker.claim()
+    for _ in range(5):
+        worker.end(running)
+        running = worker.claim()
+    remembered = "SELECT count(*) FROM holdfast.recall_limits('{one}') AS m WHERE m.until > now() AND m.since > 0"
+    assert number(conn, remembered) == 1
+    urgent = enqueue(conn, *[limited("one", priority=3) for _ in range(2)])
+    other = enqueue(conn, *[limited("one", kind="a", priority=9) for _ in range(2)])
+    late.execute("COMMIT")
+    worker.conn.execute("UPDATE holdfast.job SET status = 'blocked', limit_key = 'one' WHERE status = 'pending'")
+    worker.leases["a"] = worker.leases["k"]
+    worker.end(running)
+    assert set(promoted(conn)) == {urgent[0], other[0]}
+    ended = drain(worker, rounds=80)
+    assert sorted(ended) == sorted([*made[6:], older, *urgent, *other])
+    assert ended[:2] == urgent
 
 
 def test_two_claims_of_one_key_at_once(worker: Worker, connect: Connect) -> None:

@@ -82,8 +82,8 @@ CREATE UNIQUE INDEX job_order_key_running ON holdfast.job (order_key) WHERE stat
 -- The live job of a chain, past its first.
 CREATE INDEX job_chain ON holdfast.job (chain_id, id) WHERE chain_id IS NOT NULL;
 
--- Jobs that run under a limit, are parked for it, or are promoted: see 30_limits.
-CREATE INDEX job_limit ON holdfast.job (limit_key, status, queue, kind, priority, available_at, id) WHERE limit_key IS NOT NULL;
+-- Jobs that run under a limit, in the order of their claims, and those that are parked for it or promoted: see 30_limits.
+CREATE INDEX job_limit ON holdfast.job (limit_key, status, lock_token, queue, kind, priority, available_at, id) WHERE limit_key IS NOT NULL;
 
 -- Jobs with a tenant that wait: due ones, and those that are parked for a limit.
 CREATE INDEX job_tenant ON holdfast.job (queue, kind, status, (coalesce(CASE WHEN status = 'blocked' THEN limit_key END, '')), priority, tenant,

@@ -415,7 +415,8 @@ BEGIN
                         rows := ARRAY(SELECT j.ctid FROM holdfast.job j WHERE j.ctid = ANY (rows) ORDER BY j.available_at, j.id LIMIT need);
                     END IF;
                     IF rows <> '{}' THEN
-                        token := coalesce(token, nextval('holdfast.token'));
+                        -- For jobs with limits, drawn when their keys are locked: see limit_memory.
+                        token := CASE WHEN token IS NULL OR keyed <> '{}' THEN nextval('holdfast.token') ELSE token END;
                         need := need - cardinality(rows);
                         -- A locked row cannot move before this transaction ends, so its ctid identifies it.
                         RETURN QUERY

@@ -65,6 +65,12 @@ BEGIN
     WHERE j.id = a.id AND j.status = 'pending' AND j.available_at >= a.at;
     GET DIAGNOSTICS moved = ROW_COUNT;
     rows := rows + moved;
+    -- Promoted jobs that wait for a token: see limit_rooms.
+    UPDATE holdfast.job j SET available_at = now(), later = NULL WHERE j.id = ANY (ARRAY(
+        SELECT p.id FROM holdfast.job p
+        WHERE p.later AND p.status = 'pending' AND p.limit_key IS NOT NULL AND p.available_at > ahead LIMIT most FOR NO KEY UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS moved = ROW_COUNT;
+    rows := rows + moved;
     -- Each lane of what is due ends with what became due by that clock.
     lane.queue := ''; lane.kind := ''; lane.priority := 0;
     LOOP
@@ -141,18 +147,14 @@ BEGIN
             SELECT j.queue, j.kind, count(*) FILTER (WHERE j.status = 'pending') AS pending,
                 count(*) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS due,
                 count(*) FILTER (WHERE j.status = 'blocked') AS blocked,
-                min(j.available_at) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS oldest_due_at,
-                count(*) FILTER (WHERE j.steps AND (j.status = 'blocked' OR j.available_at > now())) AS stories,
-                min(j.created_at) FILTER (WHERE j.steps AND (j.status = 'blocked' OR j.available_at > now())) AS oldest_story_at
+                min(j.available_at) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS oldest_due_at
             FROM holdfast.job j WHERE j.status IN ('pending', 'blocked') GROUP BY j.queue, j.kind LIMIT 5000) AS l;
     ELSE
         SELECT json_agg(row_to_json(l)) INTO counted FROM (
             SELECT j.queue, j.kind, round(count(*) FILTER (WHERE j.status = 'pending') / part) AS pending,
                 round(count(*) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) / part) AS due,
                 round(count(*) FILTER (WHERE j.status = 'blocked') / part) AS blocked,
-                min(j.available_at) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS oldest_due_at,
-                round(count(*) FILTER (WHERE j.steps AND (j.status = 'blocked' OR j.available_at > now())) / part) AS stories,
-                min(j.created_at) FILTER (WHERE j.steps AND (j.status = 'blocked' OR j.available_at > now())) AS oldest_story_at
+                min(j.available_at) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS oldest_due_at
             FROM holdfast.job j TABLESAMPLE SYSTEM (100 * part) WHERE j.status IN ('pending', 'blocked') GROUP BY j.queue, j.kind LIMIT 5000) AS l;
     END IF;
     INSERT INTO holdfast.census (at, seconds, sampled, lines) VALUES (began,

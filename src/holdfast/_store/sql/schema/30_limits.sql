@@ -50,6 +50,52 @@ CREATE TYPE holdfast.limited_job AS (
     turn_place text
 );
 
+-- Where a session begins to look in the entries of one key. Those of jobs that have ended stand before, and vacuum cannot remove them while an
+-- old snapshot is held. A setting of the session keeps it, so that a transaction that is rolled back leaves nothing behind.
+CREATE TYPE holdfast.limit_lane AS (
+    queue        text,
+    kind         text,
+    priority     smallint,
+    available_at timestamptz,
+    id           bigint
+);
+CREATE TYPE holdfast.limit_memory AS (
+    key   text,
+    since bigint,                   -- no job that runs has an earlier token. A claim draws its token when it has the key's lock, so this stays true
+    until timestamptz,              -- until then, lanes hold. A job that was parked before its place is found after that, or when none is behind it
+    lanes holdfast.limit_lane[]     -- where the first parked or promoted job of a lane was found
+);
+
+-- Returns what this session remembers of these keys. It has room for 64 keys: two that share a place forget each other.
+-- Called by remember_limit, limit_rooms, lock_limit_heads, take_limited.
+CREATE FUNCTION holdfast.recall_limits(keys text[]) RETURNS SETOF holdfast.limit_memory
+    LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off AS $$
+    SELECT (m.memory).* FROM unnest(keys) AS k (key),
+        LATERAL (SELECT current_setting('holdfast.limit_' || (hashtext(k.key) & 63), true) AS kept OFFSET 0) AS s,
+        LATERAL (SELECT CASE WHEN starts_with(s.kept, lpad(hashtext(k.key)::text, 11)) THEN substr(s.kept, 12)::holdfast.limit_memory END AS memory OFFSET 0) AS m
+    WHERE (m.memory).key = k.key
+$$;
+
+-- Keeps, for this session, what a look at a key found: `since` or `lanes` are null if it did not look for that. `began`: when it did.
+-- Called by limit_rooms, lock_limit_heads, take_limited.
+CREATE FUNCTION holdfast.remember_limit(key text, since bigint, began timestamptz, lanes holdfast.limit_lane[]) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    memory holdfast.limit_memory := (SELECT m FROM holdfast.recall_limits(ARRAY[key]) AS m);
+BEGIN
+    IF lanes IS NULL THEN
+        lanes := memory.lanes;
+    ELSIF memory.until > began THEN
+        lanes := lanes || ARRAY(SELECT o FROM unnest(memory.lanes) AS o
+            WHERE NOT EXISTS (SELECT FROM unnest(lanes) AS l WHERE l.queue = o.queue AND l.kind = o.kind));
+    ELSE
+        -- It read all that ended since. A fiftieth of the time may go into that.
+        memory.until := clock_timestamp() + greatest(interval '1 second', 50 * (clock_timestamp() - began));
+    END IF;
+    PERFORM set_config('holdfast.limit_' || (hashtext(key) & 63), lpad(hashtext(key)::text, 11)
+        || ROW (key, coalesce(since, memory.since, 0), memory.until, lanes)::holdfast.limit_memory::text, false);
+END $$;
+
 -- Called by limit_rooms, promote_limited, take_limited, limit_wait.
 CREATE FUNCTION holdfast.limit_name(key text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN split_part(key, ':', 1);
@@ -118,28 +164,46 @@ BEGIN
     END IF;
 END $$;
 
--- For each of these keys, locked before, how many more jobs may run, and how many tokens there are; tokens null: no key has a rate. Call it in
--- a statement after the lock: its snapshot shows all jobs that run, and the clock is read here. It counts in the index of limits, in its
--- order: without that, the planner prefers the index of leases and reads all jobs that run.
+-- For each of these keys how many more jobs may run, and how many tokens there are; tokens null: no key has a rate. Call it in a statement
+-- after the keys were locked: its snapshot shows all jobs that run, and the clock is read here. It counts in the index of limits, in its
+-- order: without that, the planner prefers the index of leases and reads all jobs that run. The tokens of a key that would all be there only
+-- after longer than they take are of a clock that was ahead, or of another limit.
+--   locked   they are; else nothing is remembered
 -- Called by take_limited, leave_limits, mend_limits.
-CREATE FUNCTION holdfast.limit_rooms(keys text[], OUT places integer[], OUT tokens integer[])
+CREATE FUNCTION holdfast.limit_rooms(keys text[], locked boolean, OUT places integer[], OUT tokens integer[])
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
-    SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
     SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     clock timestamptz := clock_timestamp();
+    remembered text[];
+    sinces bigint[];
 BEGIN
-    SELECT array_agg(CASE WHEN r.concurrency IS NULL THEN 1000000000 ELSE r.concurrency
-            - (SELECT count(*) FROM (SELECT FROM holdfast.job e WHERE e.limit_key = k.key AND e.status = 'processing'
-                  ORDER BY e.queue, e.kind, e.priority, e.available_at, e.id LIMIT r.concurrency) AS first)
-            - (SELECT count(*) FROM holdfast.limit_place p JOIN holdfast.job e ON e.id = p.job_id
-               WHERE p.limit_key = k.key AND e.status = 'processing' AND e.limit_key <> k.key AND k.key = ANY (e.limits)) END ORDER BY k.n),
-        CASE WHEN count(r.starts) > 0 THEN array_agg(CASE WHEN r.starts IS NULL THEN 1000000000 ELSE floor(0.000001 + r.burst
-            - coalesce(greatest(extract(epoch FROM b.full_at - clock), 0) * 1000 * r.starts / r.period_ms, 0)) END ORDER BY k.n) END
-    INTO places, tokens
-    FROM unnest(keys) WITH ORDINALITY AS k (key, n)
-        LEFT JOIN holdfast.limit_rule r ON r.name = holdfast.limit_name(k.key)
-        LEFT JOIN holdfast.limit_rate b ON b.limit_key = k.key;
+    WITH counted AS MATERIALIZED (
+        SELECT k.n, m.since, k.key, r.concurrency, f.running, f.oldest, r.burst, r.starts, r.period_ms, b.full_at
+        FROM unnest(keys) WITH ORDINALITY AS k (key, n)
+            LEFT JOIN holdfast.recall_limits(keys) AS m ON m.key = k.key
+            LEFT JOIN holdfast.limit_rule r ON r.name = holdfast.limit_name(k.key)
+            LEFT JOIN holdfast.limit_rate b ON b.limit_key = k.key
+                AND b.full_at <= clock + interval '1 second' + r.burst * (r.period_ms * interval '1 millisecond' / r.starts),
+            LATERAL (SELECT count(*) AS running, min(e.lock_token) AS oldest FROM (
+                SELECT e.lock_token FROM holdfast.job e
+                WHERE r.concurrency IS NOT NULL AND e.limit_key = k.key AND e.status = 'processing' AND e.lock_token >= coalesce(m.since, 0)
+                ORDER BY e.lock_token LIMIT r.concurrency) AS e) AS f)
+    SELECT array_agg(CASE WHEN c.concurrency IS NULL THEN 1000000000 ELSE c.concurrency - c.running
+            - (SELECT count(*) FROM holdfast.limit_place p WHERE p.limit_key = c.key AND (
+                   SELECT e.status = 'processing' AND e.limit_key <> c.key AND c.key = ANY (e.limits) FROM holdfast.job e WHERE e.id = p.job_id))
+            END ORDER BY c.n),
+        CASE WHEN count(c.starts) > 0 THEN array_agg(CASE WHEN c.starts IS NULL THEN 1000000000 ELSE floor(0.000001 + c.burst
+            - coalesce(greatest(extract(epoch FROM c.full_at - clock), 0) * 1000 * c.starts / c.period_ms, 0)) END ORDER BY c.n) END,
+        array_agg(c.key) FILTER (WHERE c.is_noted), array_agg(coalesce(c.oldest, t.last_value + 1)) FILTER (WHERE c.is_noted)
+    INTO places, tokens, remembered, sinces
+    FROM holdfast.token t, LATERAL (SELECT o.*, o.concurrency > 0
+        AND CASE WHEN o.since IS NULL THEN random() < 0.03 ELSE t.last_value > o.since + 32 END AS is_noted FROM counted o) AS c;
+    -- An older snapshot than the lock may not show all jobs that run.
+    IF locked AND remembered IS NOT NULL AND current_setting('transaction_isolation') = 'read committed' THEN
+        PERFORM holdfast.remember_limit(r.key, r.since, NULL, NULL) FROM unnest(remembered, sinces) AS r (key, since);
+    END IF;
 END $$;
 
 -- Of each lane of these keys in which jobs are parked and none is promoted: the first, locked. A lane whose parked jobs are all locked by other
@@ -149,26 +213,76 @@ CREATE FUNCTION holdfast.lock_limit_heads(keys text[], leaving bigint[], OUT hea
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    clock timestamptz := clock_timestamp();
+    memories holdfast.limit_memory[] := ARRAY(SELECT m FROM holdfast.recall_limits(keys) AS m);
+    lanes holdfast.limit_lane[];    -- of the heads
 BEGIN
-    WITH RECURSIVE lane AS (
-        SELECT k.key, f.queue, f.kind, 1 AS n FROM unnest(keys) AS k (key), LATERAL (
-            SELECT j.queue, j.kind FROM holdfast.job j WHERE j.limit_key = k.key AND j.status = 'blocked' AND j.id <> ALL (leaving)
-            ORDER BY j.queue, j.kind LIMIT 1) AS f
+    WITH RECURSIVE known AS MATERIALIZED (
+        SELECT m.key, l.* FROM unnest(memories) AS m, unnest(m.lanes) AS l WHERE m.until > clock),
+    -- From lane to lane, without a step into a known one: to one before the next known lane, or to that.
+    lane AS (
+        SELECT k.key, ''::text COLLATE "C" AS queue, ''::text COLLATE "C" AS kind, 0 AS n FROM unnest(keys) AS k (key)
         UNION ALL
-        SELECT l.key, f.queue, f.kind, l.n + 1 FROM lane l, LATERAL (
-            SELECT j.queue, j.kind FROM holdfast.job j WHERE j.limit_key = l.key AND j.status = 'blocked'
-                AND (j.queue, j.kind) > (l.queue, l.kind) AND j.id <> ALL (leaving)
-            ORDER BY j.queue, j.kind LIMIT 1) AS f WHERE l.n < 1000),
+        SELECT l.key, f.queue, f.kind, l.n + 1
+        FROM lane l LEFT JOIN LATERAL (
+                SELECT o.queue, o.kind FROM known o WHERE o.key = l.key AND (o.queue, o.kind) > (l.queue, l.kind)
+                ORDER BY o.queue, o.kind LIMIT 1) AS e ON true,
+            LATERAL (
+                SELECT b.queue, b.kind FROM (
+                    SELECT j.queue, j.kind FROM holdfast.job j
+                    WHERE j.limit_key = l.key AND j.status = 'blocked' AND j.lock_token IS NULL AND (j.queue, j.kind) > (l.queue, l.kind)
+                        AND j.queue < coalesce(e.queue, chr(1114111)) AND j.id <> ALL (leaving)
+                    ORDER BY j.lock_token, j.queue, j.kind LIMIT 1) AS b
+                UNION ALL
+                SELECT b.queue, b.kind FROM (
+                    SELECT j.queue, j.kind FROM holdfast.job j
+                    WHERE e.queue IS NOT NULL AND j.limit_key = l.key AND j.status = 'blocked' AND j.lock_token IS NULL AND j.queue = e.queue
+                        AND j.kind > CASE WHEN l.queue = e.queue THEN l.kind ELSE '' END AND j.kind < e.kind AND j.id <> ALL (leaving)
+                    ORDER BY j.lock_token, j.kind LIMIT 1) AS b
+                UNION ALL
+                SELECT e.queue, e.kind WHERE e.queue IS NOT NULL
+                LIMIT 1) AS f
+        WHERE l.n < 1000),
     head AS MATERIALIZED (
-        SELECT l.key, h.id FROM lane l LEFT JOIN LATERAL (
-            SELECT j.id FROM holdfast.job j
-            WHERE j.limit_key = l.key AND j.status = 'blocked' AND j.queue = l.queue AND j.kind = l.kind AND j.id <> ALL (leaving)
-            ORDER BY j.priority, j.available_at, j.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS h ON true
-        WHERE NOT EXISTS (SELECT FROM holdfast.job s
-            WHERE s.limit_key = l.key AND s.status = 'pending' AND s.queue = l.queue AND s.kind = l.kind AND s.id <> ALL (leaving)))
+        SELECT l.key, l.queue, l.kind, h.priority, h.available_at, h.id, h.id IS NULL AND (o.id IS NULL OR EXISTS (
+                SELECT FROM holdfast.job j WHERE j.limit_key = l.key AND j.status = 'blocked' AND j.lock_token IS NULL
+                    AND j.queue = l.queue AND j.kind = l.kind AND j.id <> ALL (leaving))) AS is_stuck
+        FROM lane l LEFT JOIN known o ON o.key = l.key AND o.queue = l.queue AND o.kind = l.kind
+            LEFT JOIN LATERAL (
+                SELECT * FROM (
+                    SELECT j.priority, j.available_at, j.id FROM holdfast.job j
+                    WHERE o.priority > 0 AND j.limit_key = l.key AND j.status = 'blocked' AND j.lock_token IS NULL AND j.queue = l.queue
+                        AND j.kind = l.kind AND j.priority < o.priority AND j.id <> ALL (leaving)
+                    ORDER BY j.lock_token, j.priority, j.available_at, j.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS urgent
+                UNION ALL
+                SELECT * FROM (
+                    SELECT j.priority, j.available_at, j.id FROM holdfast.job j
+                    WHERE j.limit_key = l.key AND j.status = 'blocked' AND j.lock_token IS NULL AND j.queue = l.queue AND j.kind = l.kind
+                        AND (j.priority, j.available_at, j.id) >= (coalesce(o.priority, 0), coalesce(o.available_at, '-infinity'), coalesce(o.id, 0))
+                        AND j.id <> ALL (leaving)
+                    ORDER BY j.lock_token, j.priority, j.available_at, j.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS next
+                UNION ALL
+                SELECT * FROM (
+                    SELECT j.priority, j.available_at, j.id FROM holdfast.job j
+                    WHERE o.id IS NOT NULL AND j.limit_key = l.key AND j.status = 'blocked' AND j.lock_token IS NULL AND j.queue = l.queue
+                        AND j.kind = l.kind AND j.id <> ALL (leaving)
+                    ORDER BY j.lock_token, j.priority, j.available_at, j.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS missed
+                LIMIT 1) AS h ON true
+        WHERE l.n > 0 AND (
+            SELECT true FROM holdfast.job s
+            WHERE s.limit_key = l.key AND s.status = 'pending' AND s.lock_token IS NULL AND s.queue = l.queue AND s.kind = l.kind
+                AND (s.priority, s.available_at, s.id) >= (coalesce(o.priority, 0), coalesce(o.available_at, '-infinity'), coalesce(o.id, 0))
+                AND s.id <> ALL (leaving)
+            ORDER BY s.lock_token, s.priority, s.available_at, s.id LIMIT 1) IS NULL)
     SELECT coalesce(array_agg(h.id) FILTER (WHERE h.id IS NOT NULL), '{}'),
-        coalesce(array_agg(h.key) FILTER (WHERE h.id IS NOT NULL), '{}'), coalesce(array_agg(h.key) FILTER (WHERE h.id IS NULL), '{}')
-    INTO heads, head_keys, stuck FROM head h;
+        coalesce(array_agg(h.key) FILTER (WHERE h.id IS NOT NULL), '{}'), coalesce(array_agg(h.key) FILTER (WHERE h.is_stuck), '{}'),
+        array_agg(ROW (h.queue, h.kind, h.priority, h.available_at, h.id)::holdfast.limit_lane) FILTER (WHERE h.id IS NOT NULL)
+    INTO heads, head_keys, stuck, lanes FROM head h;
+    IF heads <> '{}' AND (memories <> '{}' OR random() < 0.03) THEN
+        PERFORM holdfast.remember_limit(f.key, NULL, clock, array_agg(ROW (f.queue, f.kind, f.priority, f.available_at, f.id)::holdfast.limit_lane))
+        FROM unnest(lanes, head_keys) AS f (queue, kind, priority, available_at, id, key) GROUP BY f.key;
+    END IF;
 END $$;
 
 -- Promotes these parked jobs, locked before. They keep their time, so that they stay the first of their lanes; where a key has no token, they
@@ -185,9 +299,9 @@ BEGIN
         later = CASE WHEN h.token_at IS NOT NULL THEN true END
     FROM (SELECT g.id, CASE WHEN b.full_at - (r.burst - 1) * s.gap > clock THEN b.full_at - (r.burst - 1) * s.gap END AS token_at
           FROM unnest(heads, head_keys) AS g (id, key)
-              LEFT JOIN holdfast.limit_rate b ON b.limit_key = g.key
               LEFT JOIN holdfast.limit_rule r ON r.name = holdfast.limit_name(g.key)
-              LEFT JOIN LATERAL (SELECT r.period_ms * interval '1 millisecond' / r.starts AS gap) AS s ON true) AS h
+              LEFT JOIN LATERAL (SELECT r.period_ms * interval '1 millisecond' / r.starts AS gap) AS s ON true
+              LEFT JOIN holdfast.limit_rate b ON b.limit_key = g.key AND b.full_at <= clock + interval '1 second' + r.burst * s.gap) AS h
     WHERE j.id = h.id;
     IF EXISTS (SELECT FROM holdfast.sleeper WHERE until > clock) THEN
         PERFORM holdfast.wake_sleepers(array_agg(j.queue), array_agg(j.kind)) FROM holdfast.job j WHERE j.id = ANY (heads) HAVING count(*) > 0;
@@ -229,7 +343,7 @@ DECLARE
     shared bigint[] := '{}';        -- those of them with several keys
     open text[] := '{}';            -- keys of parked jobs that were not taken
     found record;
-    clock timestamptz;
+    clock timestamptz := clock_timestamp();
 BEGIN
     SELECT coalesce(array_agg(k.key) FILTER (WHERE k.locked), '{}'), count(*) INTO held, keys
     FROM (SELECT d.key, pg_try_advisory_xact_lock(hashtext('holdfast.limit'), hashtext(d.key)) AS locked
@@ -245,7 +359,7 @@ BEGIN
         RETURN;
     END IF;
     -- A statement of its own, after the locks.
-    SELECT * INTO room FROM holdfast.limit_rooms(held);
+    SELECT * INTO room FROM holdfast.limit_rooms(held, true);
     places := room.places; rated := room.tokens IS NOT NULL;
     rooms := CASE WHEN rated THEN ARRAY(SELECT least(r.place, r.token) FROM unnest(places, room.tokens) WITH ORDINALITY AS r (place, token, n) ORDER BY r.n)
         ELSE places END;
@@ -256,12 +370,23 @@ BEGIN
         SELECT DISTINCT l.key, least(r.room, most) + 1 AS wanted, m.queue, m.kind, bool_or(m.tenant IS NOT NULL) OVER (PARTITION BY l.key, m.queue, m.kind) AS fair
         FROM met m, unnest(m.limits) AS l (key) JOIN unnest(held, rooms) AS r (key, room) ON r.key = l.key
         WHERE r.room > 0 AND most > 0 AND NOT alone),
+    known AS MATERIALIZED (
+        SELECT m.key, o.* FROM holdfast.recall_limits(ARRAY(SELECT l.key FROM lane l)) AS m, unnest(m.lanes) AS o WHERE m.until > clock_timestamp()),
     waiting AS MATERIALIZED (
-        SELECT w.* FROM lane l, LATERAL (
-            SELECT j.id, j.ctid, j.limits, j.limit_key, j.order_key, j.priority, j.available_at FROM holdfast.job j
-            WHERE j.limit_key = l.key AND j.status = 'blocked' AND j.queue = l.queue AND j.kind = l.kind
-                AND j.shard BETWEEN shard_from AND shard_to
-            ORDER BY j.priority, j.available_at, j.id LIMIT l.wanted FOR NO KEY UPDATE SKIP LOCKED) AS w
+        SELECT w.* FROM lane l LEFT JOIN known o ON o.key = l.key AND o.queue = l.queue AND o.kind = l.kind, LATERAL (
+            SELECT * FROM (
+                SELECT j.id, j.ctid, j.limits, j.limit_key, j.order_key, j.priority, j.available_at FROM holdfast.job j
+                WHERE o.priority > 0 AND j.limit_key = l.key AND j.status = 'blocked' AND j.lock_token IS NULL AND j.queue = l.queue
+                    AND j.kind = l.kind AND j.priority < o.priority AND j.shard BETWEEN shard_from AND shard_to
+                ORDER BY j.lock_token, j.priority, j.available_at, j.id LIMIT l.wanted FOR NO KEY UPDATE SKIP LOCKED) AS urgent
+            UNION ALL
+            SELECT * FROM (
+                SELECT j.id, j.ctid, j.limits, j.limit_key, j.order_key, j.priority, j.available_at FROM holdfast.job j
+                WHERE j.limit_key = l.key AND j.status = 'blocked' AND j.lock_token IS NULL AND j.queue = l.queue AND j.kind = l.kind
+                    AND (j.priority, j.available_at, j.id) >= (coalesce(o.priority, 0), coalesce(o.available_at, '-infinity'), coalesce(o.id, 0))
+                    AND j.shard BETWEEN shard_from AND shard_to
+                ORDER BY j.lock_token, j.priority, j.available_at, j.id LIMIT l.wanted FOR NO KEY UPDATE SKIP LOCKED) AS next
+            LIMIT l.wanted) AS w
         WHERE NOT l.fair),
     in_turn AS MATERIALIZED (
         SELECT t.id FROM lane l, holdfast.next_turns('blocked', l.key, l.queue, l.kind, NULL, l.wanted, shard_from, shard_to, '{}') AS n, unnest(n.keyed) AS t (id)
@@ -280,6 +405,11 @@ BEGIN
     IF all_fit AND NOT rated AND NOT fair THEN
         RETURN;
     END IF;
+    IF random() < 0.05 THEN
+        PERFORM holdfast.remember_limit(w.limit_key, NULL, clock, array_agg(ROW (w.queue, w.kind, w.priority, w.available_at, w.id)::holdfast.limit_lane))
+        FROM (SELECT DISTINCT ON (j.limit_key, j.queue, j.kind) j.* FROM unnest(pool) AS p JOIN holdfast.job j ON j.id = p.id
+              WHERE NOT p.met ORDER BY j.limit_key, j.queue, j.kind, j.priority, j.available_at, j.id) AS w GROUP BY w.limit_key;
+    END IF;
     heads := '{}'; started := '{}';
     IF fair THEN
         pool := holdfast.order_by_turns(pool);
@@ -289,7 +419,7 @@ BEGIN
             WHERE cardinality(p.limits) > 1 AND l.key <> ALL (held) ORDER BY 1 LIMIT budget - keys) AS k
         WHERE pg_try_advisory_xact_lock(hashtext('holdfast.limit'), hashtext(k.key)));
     IF more <> '{}' THEN
-        SELECT * INTO room FROM holdfast.limit_rooms(more);
+        SELECT * INTO room FROM holdfast.limit_rooms(more, true);
         held := held || more; places := places || room.places; keys := cardinality(held);
         rated := rated OR room.tokens IS NOT NULL;
         rooms := rooms || ARRAY(SELECT least(r.place, r.token) FROM unnest(room.places, room.tokens) WITH ORDINALITY AS r (place, token, n) ORDER BY r.n);
@@ -353,7 +483,8 @@ BEGIN
         SELECT s.key, clock + s.count * (r.period_ms * interval '1 millisecond' / r.starts)
         FROM (SELECT g.key, count(*) FROM unnest(started) AS g (key) GROUP BY g.key) AS s
             JOIN holdfast.limit_rule r ON r.name = holdfast.limit_name(s.key) AND r.starts IS NOT NULL
-        ON CONFLICT (limit_key) DO UPDATE SET full_at = greatest(b.full_at, clock) + (excluded.full_at - clock);
+        ON CONFLICT (limit_key) DO UPDATE SET full_at = least(greatest(b.full_at, clock) + (excluded.full_at - clock),
+            (SELECT clock + r.burst * (r.period_ms * interval '1 millisecond' / r.starts) FROM holdfast.limit_rule r WHERE r.name = holdfast.limit_name(b.limit_key)));
     END IF;
     IF park <> '{}' THEN
         IF alone THEN
@@ -443,7 +574,7 @@ BEGIN
     DELETE FROM holdfast.limit_place p WHERE p.limit_key = ANY (keys) AND p.job_id = ANY (jobs);
     IF heads <> '{}' THEN
         open := ARRAY(SELECT DISTINCT k FROM unnest(head_keys) AS k);
-        SELECT * INTO room FROM holdfast.limit_rooms(open);
+        SELECT * INTO room FROM holdfast.limit_rooms(open, true);
         open := ARRAY(SELECT r.key FROM unnest(open, room.places) AS r (key, places) WHERE r.places > 0);
         PERFORM holdfast.promote_limited(array_agg(h.id), array_agg(h.key)) FROM unnest(heads, head_keys) AS h (id, key)
         WHERE h.key = ANY (open) HAVING count(*) > 0;
@@ -464,8 +595,9 @@ BEGIN
     SELECT array_agg(h.id), array_agg(l.limit_key) INTO heads, head_keys
     FROM (SELECT DISTINCT j.limit_key, j.queue, j.kind FROM holdfast.job j WHERE j.id = ANY (ids) AND j.limit_key IS NOT NULL) AS l,
         LATERAL (SELECT j.id FROM holdfast.job j
-                 WHERE j.limit_key = l.limit_key AND j.status = 'blocked' AND j.queue = l.queue AND j.kind = l.kind AND j.id <> ALL (ids)
-                 ORDER BY j.priority, j.available_at, j.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS h;
+                 WHERE j.limit_key = l.limit_key AND j.status = 'blocked' AND j.lock_token IS NULL AND j.queue = l.queue AND j.kind = l.kind
+                     AND j.id <> ALL (ids)
+                 ORDER BY j.lock_token, j.priority, j.available_at, j.id LIMIT 1 FOR NO KEY UPDATE SKIP LOCKED) AS h;
     UPDATE holdfast.job j SET limit_key = NULL WHERE j.id = ANY (ids) AND j.limit_key IS NOT NULL;
     IF heads IS NOT NULL THEN
         PERFORM holdfast.promote_limited(heads, head_keys);
@@ -488,13 +620,19 @@ DECLARE
     room record;
 BEGIN
     mended := 0;
+    IF name IS NOT NULL AND since IS NULL THEN
+        -- By the tokens of before, these may be due much later.
+        UPDATE holdfast.job j SET available_at = clock_timestamp(), later = NULL WHERE j.id = ANY (ARRAY(
+            SELECT p.id FROM holdfast.job p
+            WHERE p.limit_key >= name AND p.limit_key < last AND p.status = 'pending' AND p.later LIMIT 10000 FOR NO KEY UPDATE SKIP LOCKED));
+    END IF;
     FOR n IN 1..most LOOP
         SELECT j.limit_key INTO key FROM holdfast.job j
         WHERE j.limit_key >= CASE WHEN n = 1 THEN key ELSE key || chr(1) END AND j.status = 'blocked' AND (last IS NULL OR j.limit_key < last) ORDER BY j.limit_key LIMIT 1;
         until := key;
         EXIT WHEN key IS NULL;
         IF name IS NULL THEN
-            SELECT * INTO room FROM holdfast.limit_rooms(ARRAY[key]);
+            SELECT * INTO room FROM holdfast.limit_rooms(ARRAY[key], false);
             CONTINUE WHEN room.places[1] <= 0;
             SELECT * INTO found FROM holdfast.lock_limit_heads(ARRAY[key], '{}');
             CONTINUE WHEN found.heads = '{}';
@@ -508,7 +646,7 @@ BEGIN
             END;
         END IF;
         SELECT * INTO found FROM holdfast.lock_limit_heads(ARRAY[key], '{}');
-        SELECT * INTO room FROM holdfast.limit_rooms(ARRAY[key]);
+        SELECT * INTO room FROM holdfast.limit_rooms(ARRAY[key], true);
         IF found.heads <> '{}' AND room.places[1] > 0 THEN
             PERFORM holdfast.promote_limited(found.heads, found.head_keys);
             mended := mended + 1;
@@ -547,7 +685,7 @@ BEGIN
     SELECT holdfast.limit_name(j.limit_key), nullif(substr(j.limit_key, length(holdfast.limit_name(j.limit_key)) + 2), ''),
         r.parameters, r.concurrency, r.starts, r.period_ms,
         (SELECT count(*) FROM (SELECT FROM holdfast.job e WHERE e.limit_key = j.limit_key AND e.status = 'processing'
-            ORDER BY e.queue, e.kind, e.priority, e.available_at, e.id LIMIT 10000) AS few)
+            ORDER BY e.lock_token LIMIT 10000) AS few)
         + (SELECT count(*) FROM holdfast.limit_place p JOIN holdfast.job e ON e.id = p.job_id
            WHERE p.limit_key = j.limit_key AND e.status = 'processing' AND e.limit_key <> j.limit_key AND j.limit_key = ANY (e.limits)),
         (SELECT count(*) FROM (SELECT FROM holdfast.job e WHERE e.limit_key = j.limit_key AND e.status IN ('pending', 'blocked')
