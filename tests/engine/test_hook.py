@@ -115,9 +115,9 @@ async def test_many_failures_call_the_hook_in_order(
     async def bad(job: Job[None]) -> None:
         raise ValueError
 
-    jobs = ledger.enqueue(*[bad.new() for _ in range(700)])
+    jobs = ledger.enqueue(*[bad.new() for _ in range(300)])
     async with app.worker(queues={"default": 50}, batch_size=200, **QUICK):
-        await until(lambda: ledger.statuses() == {"failed": 700}, 30)
+        await until(lambda: ledger.statuses() == {"failed": 300}, 30)
     assert failures.brief() == [(job, attempt, "ValueError", attempt < 3) for job in jobs for attempt in (1, 2, 3)]
     assert dead.brief() == [(job, 3, "ValueError", False) for job in jobs]
     assert [one.attempt for one in failures if one.job_id == jobs[0]] == [1, 2, 3]

@@ -39,6 +39,7 @@ def _sound_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim, "RENEWED_AFTER", 59.0)
 
 
+@pytest.mark.nightly(daily=["150 at each level-anew"])
 @pytest.mark.parametrize("sleep", ["anew", "on"])
 @pytest.mark.parametrize("rounds", [150, pytest.param(3_334, marks=pytest.mark.prove)], ids="{} at each level".format)
 async def test_no_wake_up_is_lost(database: str, monkeypatch: pytest.MonkeyPatch, rounds: int, sleep: str) -> None:
@@ -165,6 +166,7 @@ async def count_notifications(app: Holdfast, ledger: Ledger, jobs: int, **worker
     return notified
 
 
+@pytest.mark.nightly(daily=["3000-keeping up"])
 @pytest.mark.parametrize("pace", ["falling behind", "keeping up"])
 @pytest.mark.parametrize("jobs", [3_000, pytest.param(10_000, marks=pytest.mark.prove)])
 async def test_under_load_hardly_anybody_is_notified(app: Holdfast, ledger: Ledger, pace: str, jobs: int) -> None:

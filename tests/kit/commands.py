@@ -67,21 +67,17 @@ def holdfast(*arguments: str, database: str | None = None, cwd: Path | None = No
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
-        f"holdfast._cli.{name}"
-        for name in (
-            "archive",
-            "capacity",
-            "check",
-            "events",
-            "import_outbox",
-            "jobs",
-            "migrate",
-            "queues",
-            "retention",
-            "runners",
-            "tick",
-            "tokens",
-        )
+        # A fork runs the script of its parent, which imports this.
+        "pytest",
+        *(
+            f"holdfast._cli.{name}"
+            for name in (
+                *("archive", "capacity", "check", "events", "import_outbox", "jobs", "kinds", "limits", "migrate"),
+                *("queues", "retention", "runners", "status", "tick", "tokens"),
+            )
+        ),
+        # What commands import only when they are used.
+        *("holdfast._drivers.psycopg", "holdfast._ops.service", "importlib.readers"),
     ]
 )
 

@@ -104,7 +104,10 @@ class Worker:
 
     def claim_alone(self) -> list[ClaimedJob]:
         """Take every job that was lost with its worker, as so many idle workers would."""
-        return [job for _ in range(100) for job in self.claim_suspects()]
+        taken: list[ClaimedJob] = []
+        while suspects := self.claim_suspects():
+            taken += suspects
+        return taken
 
     def claim_suspects(self, limit: int = 1) -> list[ClaimedJob]:
         """Take jobs that were lost with their worker, as a worker with nothing else to do would."""

@@ -129,6 +129,7 @@ def _order_broken(events: Sequence[ReadEvent], written: dict[int, Written]) -> l
     return broken
 
 
+@pytest.mark.nightly(daily=["4"])
 @pytest.mark.parametrize("partitions", [1, 4])
 async def test_every_committed_event_comes_once_and_in_order(busy_database: str, partitions: int) -> None:
     seed = random.randrange(10**6)

@@ -34,6 +34,7 @@ def end_badly(conn: psycopg.Connection[Any], job: int, days: int) -> None:
     conn.execute(ENDED.format("job_failed").encode(), [job, "failed", None, None, days])
 
 
+@pytest.mark.nightly(daily=["False-0", "False-1", "False-7", "True-12", "True--1", "True--2"])
 @pytest.mark.parametrize("days", [0, 1, 2, 3, 7, 12, -1, -2, -9])
 @pytest.mark.parametrize("landmark", [False, True])
 def test_a_chain_is_found_on_whatever_day_it_ended(connect: Connect, days: int, landmark: bool) -> None:

@@ -87,6 +87,7 @@ def fill(conn: psycopg.Connection[Any], random: Random, jobs: int, *, special: f
         conn.execute("UPDATE holdfast.job SET order_seq = id WHERE id = %s AND order_key IS NOT NULL", row)
 
 
+@pytest.mark.nightly(daily=["0-0.0", "1-0.05", "2-0.3"])
 @pytest.mark.parametrize("special", [0.0, 0.05, 0.3])
 @pytest.mark.parametrize("part", range(4))
 def test_it_takes_what_the_whole_claim_takes_next(connect: Connect, special: float, part: int) -> None:

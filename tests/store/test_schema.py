@@ -278,6 +278,7 @@ def test_a_function_is_never_committed_open_to_everybody(empty: str, monkeypatch
         assert conn.execute("SELECT has_function_privilege('public', 'holdfast.f()', 'EXECUTE')").fetchone() == (False,)
 
 
+@pytest.mark.nightly(daily=["serializable"])
 @pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
 def test_two_processes_at_once(empty: str, isolation: str) -> None:
     options = f"-c default_transaction_isolation={isolation.replace(' ', chr(92) + ' ')}"

@@ -6,6 +6,8 @@ import random
 import signal
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tests.engine import zombie_app
 from tests.engine.zombie import Process
 from tests.kit.waiting import after, until
@@ -19,6 +21,7 @@ STORIES = 30
 KILLS = 2
 
 
+@pytest.mark.nightly
 async def test_workers_that_are_killed_book_each_entry_once(ledger: Ledger, database: str) -> None:
     ledger.do("CREATE TABLE entry (story bigint NOT NULL, n bigint NOT NULL)")
     dice = random.Random(SEED)

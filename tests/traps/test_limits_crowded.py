@@ -22,7 +22,7 @@ def seed(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("randomly_seed", 1)) % 1_000_000
 
 
-@pytest.mark.parametrize("seconds", [2, pytest.param(120, marks=pytest.mark.prove)])
+@pytest.mark.parametrize("seconds", [1, pytest.param(120, marks=pytest.mark.prove)])
 def test_no_limit_is_passed_and_nothing_is_stranded(database: str, connect: Connect, seconds: float, seed: int) -> None:
     crowd = LimitedCrowd(database, seconds, seed)
     crowd.run()
@@ -34,7 +34,7 @@ def test_no_limit_is_passed_and_nothing_is_stranded(database: str, connect: Conn
     assert crowd.samples > 30 * seconds
 
 
-@pytest.mark.parametrize("seconds", [2, pytest.param(60, marks=pytest.mark.prove)])
+@pytest.mark.parametrize("seconds", [1, pytest.param(60, marks=pytest.mark.prove)])
 def test_in_no_time_more_start_than_the_rate_allows(connect: Connect, seconds: float) -> None:
     """Also when six sessions claim at once, and each began before the others had committed."""
     rate, burst = 200, 5
