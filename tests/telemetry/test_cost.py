@@ -67,7 +67,9 @@ def test_an_observer_of_batches_costs_less_than_a_listener(way: Callable[[Holdfa
     now = datetime.now(UTC)
     jobs = [ClaimedJob(n, 1, "q", "k", "{}", None, 1, 1, 3, 5, now, n, None, False, False, True) for n in range(250)]
     completer = SimpleNamespace(label="")
-    attempts: list[Any] = [SimpleNamespace(claimed=job, seconds=0.0001, completer=completer) for job in jobs]
+    attempts: list[Any] = [
+        SimpleNamespace(claimed=job, seconds=0.0001, completer=completer, story=None) for job in jobs
+    ]
     names: list[Name] = ["job_completed"] * len(jobs)
     outcomes = [Completed()] * len(jobs)
 

@@ -176,6 +176,8 @@ async def test_the_fleet_is_measured_by_its_database(
         ledger.do("INSERT INTO holdfast.limit_rule (name, concurrency) VALUES ('partner', 0)")
         ledger.do("SELECT holdfast.enqueue('elsewhere', queue => 'partners', limits => '{partner:a}')")
         ledger.do("UPDATE holdfast.job SET status = 'blocked', limit_key = 'partner:a' WHERE limits IS NOT NULL")
+        ledger.do("SELECT holdfast.enqueue('asleep', queue => 'bedroom', delay => '1 hour')")
+        ledger.do("UPDATE holdfast.job SET steps = true, created_at = now() - interval '1 day' WHERE kind = 'asleep'")
         await gauges.look({"": desk})
         answer = exposition(registry, "text/plain")
     assert answer.headers["content-type"].startswith("text/plain; version=")
@@ -194,6 +196,9 @@ async def test_the_fleet_is_measured_by_its_database(
     assert value("holdfast_limit_running", limit="partner") == 0
     assert value("holdfast_limit_waiting", limit="partner") == 1
     assert (value("holdfast_limit_oldest_waiting_age_seconds", limit="partner") or 0) > 0
+    assert value("holdfast_story_suspended", kind="asleep") == 1
+    assert value("holdfast_story_suspended", kind="elsewhere") is None
+    assert 86_400 <= (value("holdfast_story_oldest_suspended_age_seconds", kind="asleep") or 0) < 90_000
     assert value("holdfast_subscription_lag", subscription="heard") == 0
     assert value("holdfast_subscription_parked", subscription="heard") == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -80,6 +81,36 @@ async def test_every_way_to_end_is_counted(app: Holdfast, ledger: Ledger, regist
     assert value(registry, "holdfast_dead_letter_total", kind="end") == 1
     assert value(registry, "holdfast_attempt_duration_seconds_count", kind="end") == 8
     assert value(registry, "holdfast_held", queue="ends") == 0
+
+
+async def test_steps_are_counted_by_what_became_of_them(
+    app: Holdfast, ledger: Ledger, registry: CollectorRegistry
+) -> None:
+    instrument(app, registry=registry)
+
+    async def charge(amount: int) -> int:
+        if amount > 1:
+            raise ValueError
+        return amount
+
+    @app.job("story", retry=AT_ONCE)
+    async def story(job: Job[Any]) -> None:
+        await job.step("charge", charge, 1)
+        with suppress(ValueError):
+            await job.step("too much", charge, 2)
+        await job.sleep("pause", ms(300))
+
+    ledger.enqueue(story.new())
+    async with app.worker(id="w", **QUICK):
+        await until(lambda: ledger.completed() == 1)
+        await until(
+            lambda: value(registry, "holdfast_processed_total", queue="default", kind="story", outcome="completed")
+        )
+    counted = {
+        outcome: value(registry, "holdfast_steps_total", kind="story", outcome=outcome)
+        for outcome in ("recorded", "replayed", "failed")
+    }
+    assert counted == {"recorded": 2, "replayed": 3, "failed": 1}
 
 
 async def test_claims_are_the_ticks_of_the_outbox(app: Holdfast, ledger: Ledger, registry: CollectorRegistry) -> None:

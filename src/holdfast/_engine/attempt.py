@@ -13,6 +13,7 @@ from holdfast._store.lease import Held
 
 if TYPE_CHECKING:
     import asyncio
+    from collections import Counter
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
@@ -78,6 +79,9 @@ class Spans(Protocol):
 
 class AttemptSteps(Steps, Protocol):
     """The steps of one attempt. A protocol, since `jobs/steps.py`, which implements it, works on attempts."""
+
+    counts: Counter[str]
+    """How many steps were `recorded`, `replayed` or `failed`."""
 
     @property
     def progressed(self) -> bool:

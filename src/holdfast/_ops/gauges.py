@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from holdfast._logs.log import Log
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.newest import FRESH_SECONDS, NewestReading
+from holdfast._store.inspect import read_census
 from holdfast._store.schema import read_readiness
 from holdfast._telemetry import metrics as it
 from holdfast._telemetry.metrics import Series
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast._ops.responses.fleet import QueueOverview
     from holdfast._ops.service import Service
+    from holdfast._store.inspect import Census
     from holdfast._telemetry.metrics import Instrument, Labels
 
     Values: TypeAlias = dict[Instrument, dict[Labels, float]]
@@ -106,11 +108,21 @@ async def _measured(service: Service) -> Values:
         found[it.LIMIT_RUNNING][limit.name,] = limit.running
         found[it.LIMIT_WAITING][limit.name,] = limit.waiting
         found[it.LIMIT_OLDEST][limit.name,] = limit.oldest_seconds or 0.0
+    _stories(found, await service.run(read_census()))
     for line in subscriptions.subscriptions:
         found[it.SUBSCRIPTION_LAG][line.name,] = line.lag_events
         found[it.SUBSCRIPTION_AGE][line.name,] = line.lag_seconds
         found[it.SUBSCRIPTION_PARKED][line.name,] = line.parked
     return found
+
+
+def _stories(found: Values, census: Census) -> None:
+    for line in census.lines:
+        if line.oldest_story_at is not None:
+            counts, ages = found[it.STORY_SUSPENDED], found[it.STORY_OLDEST]
+            counts[line.kind,] = counts.get((line.kind,), 0.0) + line.stories
+            age = max(0.0, (census.now - line.oldest_story_at).total_seconds())
+            ages[line.kind,] = max(ages.get((line.kind,), 0.0), age)
 
 
 def _queue(found: Values, queue: QueueOverview) -> None:

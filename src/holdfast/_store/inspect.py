@@ -200,6 +200,10 @@ class KindCount(NamedTuple):
     blocked: int = 0
     stuck: int = 0
     oldest_due_at: datetime | None = None
+    stories: int = 0
+    """How many of them sleep, or wait for a message or for other jobs, and have recorded steps."""
+    oldest_story_at: datetime | None = None
+    """When the oldest of these was enqueued."""
 
 
 class Census(NamedTuple):
@@ -268,8 +272,9 @@ def _census(rows: Sequence[Row]) -> Census:
     counted: dict[str, list[dict[str, Any]]] = json.loads(lines)
     found: dict[tuple[str, str], KindCount] = {}
     for line in counted["waiting"]:
-        oldest = line.pop("oldest_due_at")
-        made = KindCount(**line, oldest_due_at=datetime.fromisoformat(oldest) if oldest else None)
+        for name in ("oldest_due_at", "oldest_story_at"):
+            line[name] = datetime.fromisoformat(line[name]) if line[name] else None
+        made = KindCount(**line)
         found[made.queue, made.kind] = made
     for line in counted["processing"]:
         made = found.get((line["queue"], line["kind"]), KindCount(line["queue"], line["kind"]))

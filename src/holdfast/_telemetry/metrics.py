@@ -80,6 +80,7 @@ RETRIED = _counter("retried", "attempt", "Attempts that failed and will be made 
 DEAD_LETTER = _counter("dead_letter", "job", "Jobs that became dead letters.", "worker", "kind")
 RECOVERED_STUCK = _counter("recovered_stuck", "job", "Jobs whose lease had expired and was taken away.", "worker")
 ATTEMPT_DURATION = _histogram("attempt.duration", SECONDS, "s", "How long handlers took.", "worker", "kind")
+STEPS = _counter("steps", "step", "Steps of stories, by what became of them.", "worker", "kind", "outcome")
 HELD = _gauge("held", "{job}", "Jobs that are claimed and whose ending is not written.", "worker", "queue")
 WORKER_UP = _gauge("worker.up", "", "1 from the start of a worker to its stop, then 0.", "worker")
 DATABASE_SERVED = _gauge(
@@ -112,8 +113,8 @@ RELAY_REFUSED = _counter("relay.refused", "try", "Tries to hand an event over th
 
 PROCESS = (
     TICKS, TICK_DURATION, TICK_PROCESSED, RUNNER_COUNTS, ENQUEUED, PROCESSED, RETRIED, DEAD_LETTER, RECOVERED_STUCK,
-    ATTEMPT_DURATION, HELD, WORKER_UP, DATABASE_SERVED, DATABASE_ENDED, REAPER_RECOVERED, REAPER_STALE, REAPER_RUNS,
-    RELAY_PUBLISHED, RELAY_REFUSED,
+    ATTEMPT_DURATION, STEPS, HELD, WORKER_UP, DATABASE_SERVED, DATABASE_ENDED, REAPER_RECOVERED, REAPER_STALE,
+    REAPER_RUNS, RELAY_PUBLISHED, RELAY_REFUSED,
 )  # fmt: skip
 
 # Read from the database, for all workers together.
@@ -138,6 +139,8 @@ PROBLEM = _gauge(
 LIMIT_RUNNING = _gauge("limit.running", "{job}", "Jobs that run under a limit, over all its keys.", "limit")
 LIMIT_WAITING = _gauge("limit.waiting", "{job}", "Jobs that wait for it, at most 10,000 counted.", "limit")
 LIMIT_OLDEST = _gauge("limit.oldest_waiting.age", "s", "How long the oldest of them has been due.", "limit")
+STORY_SUSPENDED = _gauge("story.suspended", "{job}", "Stories that sleep or wait, at the last census.", "kind")
+STORY_OLDEST = _gauge("story.oldest_suspended.age", "s", "Since the oldest of them was enqueued.", "kind")
 SUBSCRIPTION_LAG = _gauge("subscription.lag", "{event}", "Events that were not handed over yet.", "subscription")
 SUBSCRIPTION_AGE = _gauge("subscription.lag.age", "s", "How long the oldest of them has waited.", "subscription")
 SUBSCRIPTION_PARKED = _gauge("subscription.parked", "{event}", "Events that were set aside.", "subscription")
@@ -145,8 +148,8 @@ SUBSCRIPTION_PARKED = _gauge("subscription.parked", "{event}", "Events that were
 FLEET = (
     FLEET_UP, FLEET_WORKERS, FLEET_SILENT, FLEET_REAPER_AGE, FLEET_CENSUS_AGE, QUEUE_PENDING, QUEUE_DUE,
     QUEUE_PROCESSING, QUEUE_STUCK, QUEUE_BLOCKED, QUEUE_OLDEST, QUEUE_PAUSED, QUEUE_ENDED, QUEUE_LATENCY,
-    KIND_UNSERVED, PROBLEM, LIMIT_RUNNING, LIMIT_WAITING, LIMIT_OLDEST, SUBSCRIPTION_LAG, SUBSCRIPTION_AGE,
-    SUBSCRIPTION_PARKED,
+    KIND_UNSERVED, PROBLEM, LIMIT_RUNNING, LIMIT_WAITING, LIMIT_OLDEST, STORY_SUSPENDED, STORY_OLDEST, SUBSCRIPTION_LAG,
+    SUBSCRIPTION_AGE, SUBSCRIPTION_PARKED,
 )  # fmt: skip
 
 INSTRUMENTS = PROCESS + FLEET

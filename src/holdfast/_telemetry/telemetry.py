@@ -140,6 +140,8 @@ class Telemetry(Observer):
             seconds = [attempt.seconds for attempt in ours if attempt.seconds is not None]
             if seconds:
                 self._spread(it.ATTEMPT_DURATION, (worker, kind), seconds)
+        for kind, story in [(attempt.claimed.kind, attempt.story) for attempt in attempts if attempt.story is not None]:
+            self.series.add(it.STEPS, {(worker, kind, outcome): count for outcome, count in story.counts.items()})
 
     def reaped(self, worker: str, jobs: Sequence[ReapedJob]) -> None:
         """Count a pass of the reaper and the jobs it took."""

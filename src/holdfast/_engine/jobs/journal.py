@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -40,6 +41,7 @@ T = TypeVar("T")
 NEVER = datetime(9999, 1, 1, tzinfo=UTC)
 NO_FAILURES = (Reschedule, Busy, Retry.again, Aborted)
 """Exceptions of a function that are about the job or its attempt, and are not recorded."""
+_WAITING = ("waits", "gathers")
 _CLAIM_LOST = frozenset({AbortReason.taken_by_another_worker, AbortReason.already_completed, AbortReason.not_found})
 
 
@@ -89,6 +91,8 @@ class Journal:
         """By task or thread: the transactions in which it has recorded steps."""
         self._uncounted = False
         """Whether a transaction of the handler recorded a step, after which attempts are not counted anew yet."""
+        self.counts: Counter[str] = Counter()
+        """How many steps were `recorded`, `replayed` or `failed`."""
         self.progressed = False
         """Whether this attempt has recorded anything: attempts are counted from there on."""
 
@@ -107,6 +111,8 @@ class Journal:
         found = self._entries.get(step.at)
         if found is None:
             self._check_unchanged(step, by, self._entries)
+        elif found.state not in _WAITING:
+            self.counts["replayed"] += 1
         return found
 
     async def _load(self) -> dict[At, Recorded]:
@@ -163,6 +169,7 @@ class Journal:
         saved = await self.recorder.save(entry, self.attempt.signal)
         if saved.answer not in {"kept", "over"}:
             self.lost(saved.answer)
+        self.counts["recorded"] += 1
         self.progressed, self._uncounted = True, False
         return None if saved.answer == "over" else saved.due
 
@@ -176,6 +183,7 @@ class Journal:
         )
         if saved.answer != "kept":
             self.lost(saved.answer)
+        self.counts["failed"] += 1
         self.raises(running.at, exc, running.by)
 
     def recall_failure(self, step: Step, found: Recorded, by: object) -> Exception:
@@ -208,6 +216,7 @@ class Journal:
         if kept.answer != "kept":
             self.lost(kept.answer)
         self._under.setdefault(running.by, []).append(str(kept.under))
+        self.counts["recorded"] += 1
         self._uncounted = self.attempt.claimed.attempt > 1
         self.progressed = True
 
@@ -250,6 +259,7 @@ class Journal:
         )
         if received.answer not in {"got", "timeout", "wait"}:
             self.lost(received.answer)
+        self.counts["recorded"] += received.answer != "wait"
         self.progressed, self._uncounted = True, False
         return (received.due or NEVER) if received.answer == "wait" else None, received.payload
 
@@ -263,6 +273,7 @@ class Journal:
             raise StoryChanged(f"step {step} gathers jobs, and was recorded as another verb")
         with self.run_of(step, by) as running:
             children = await self.finish(self._gather(step, jobs, running))
+        self.counts["recorded"] += children is not None
         if found is None:  # a later look is no progress
             self.progressed, self._uncounted = True, False
         return children

@@ -74,6 +74,7 @@ class Steps:
 
     def __init__(self, attempt: Attempt, recorder: Recorder, codec: JsonCodec) -> None:
         self.journal: Journal = Journal(attempt, recorder, codec)
+        self.counts = self.journal.counts
         self._attempt = attempt
         self._loop = recorder.loop
         self.suspension = Suspension(attempt, recorder.loop)
@@ -299,8 +300,7 @@ class Steps:
             raise
 
     def _kept(self, running: Running, text: str) -> Statement[Kept]:
-        worker = self.journal.recorder.worker
-        return save_step(worker, self._attempt.held, running.at, text, beside=running.beside)
+        return save_step(self.journal.recorder.worker, self._attempt.held, running.at, text, beside=running.beside)
 
     def _text(self, step: Step, result: Result, value: object) -> str:
         try:

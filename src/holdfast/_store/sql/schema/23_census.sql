@@ -147,14 +147,18 @@ BEGIN
             SELECT j.queue, j.kind, count(*) FILTER (WHERE j.status = 'pending') AS pending,
                 count(*) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS due,
                 count(*) FILTER (WHERE j.status = 'blocked') AS blocked,
-                min(j.available_at) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS oldest_due_at
+                min(j.available_at) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS oldest_due_at,
+                count(*) FILTER (WHERE j.steps AND (j.status = 'blocked' OR j.available_at > now())) AS stories,
+                min(j.created_at) FILTER (WHERE j.steps AND (j.status = 'blocked' OR j.available_at > now())) AS oldest_story_at
             FROM holdfast.job j WHERE j.status IN ('pending', 'blocked') GROUP BY j.queue, j.kind LIMIT 5000) AS l;
     ELSE
         SELECT json_agg(row_to_json(l)) INTO counted FROM (
             SELECT j.queue, j.kind, round(count(*) FILTER (WHERE j.status = 'pending') / part) AS pending,
                 round(count(*) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) / part) AS due,
                 round(count(*) FILTER (WHERE j.status = 'blocked') / part) AS blocked,
-                min(j.available_at) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS oldest_due_at
+                min(j.available_at) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS oldest_due_at,
+                round(count(*) FILTER (WHERE j.steps AND (j.status = 'blocked' OR j.available_at > now())) / part) AS stories,
+                min(j.created_at) FILTER (WHERE j.steps AND (j.status = 'blocked' OR j.available_at > now())) AS oldest_story_at
             FROM holdfast.job j TABLESAMPLE SYSTEM (100 * part) WHERE j.status IN ('pending', 'blocked') GROUP BY j.queue, j.kind LIMIT 5000) AS l;
     END IF;
     INSERT INTO holdfast.census (at, seconds, sampled, lines) VALUES (began,
