@@ -64,7 +64,7 @@ async def test_parallel_searches_of_a_viewer_hold_up_neither_operators_nor_probe
         await asyncio.wait_for(answered.wait(), PATIENCE)
         began = time.monotonic()
         answers = [await operator.get(path) for path in ("/api/v1/overview", "/api/v1/queues", "/ready", "/live")]
-        acted = await operator.post("/api/v1/queues/mail/actions", json={"action": "pause"})
+        acted = await operator.post("/api/v1/queues/default/actions", json={"action": "pause"})
         seconds = time.monotonic() - began
         stop.set()
         await asyncio.gather(*searching)

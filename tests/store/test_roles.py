@@ -44,7 +44,7 @@ PRODUCING = {
 }  # fmt: skip
 LOOKING = {
     "lag", "position_of", "last_event_id", "cluster", "positions_are_valid", "take_census", "get_job", "find_ended",
-    "history_spans", "todays_span", "expiry_clock", "chains_left", "group_progress",
+    "history_spans", "todays_span", "expiry_clock", "chains_left", "group_progress", "members_of",
 }  # fmt: skip
 
 Connection: TypeAlias = psycopg.Connection[Any]

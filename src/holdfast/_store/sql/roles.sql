@@ -112,7 +112,7 @@ BEGIN
                 holdfast.positions_are_valid'),
             ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.take_census, holdfast.expiry_clock'),
             ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.get_job, holdfast.find_ended, holdfast.history_spans, holdfast.todays_span,
-                holdfast.chains_left, holdfast.group_progress')
+                holdfast.chains_left, holdfast.group_progress, holdfast.members_of')
         ) AS x (member, rights) ON x.member = r.rolname
     LOOP
         EXECUTE format('GRANT %s TO %I', rights, member);
