@@ -76,6 +76,7 @@ def test_the_defaults() -> None:
         "tracebacks": True,
         "max_connections": 6,
         "secret_names": None,
+        "app_version": None,
         "log_format": "auto",
         "log_level": "info",
     }

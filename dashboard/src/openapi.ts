@@ -53,6 +53,9 @@ export interface AttemptLine {
   started_at: string | null;
   seconds: number | null;
   traceback: string | null;
+  due_at: string | null;
+  waited: number | null;
+  app_version: string | null;
 }
 
 export interface AuditLine {
@@ -184,6 +187,7 @@ export interface DeadLetterGroup {
   first_at: string;
   last_at: string;
   newest: string;
+  versions: VersionFailures[];
 }
 
 export interface DeadLetters {
@@ -292,6 +296,10 @@ export interface JobLine {
   order_key: string | null;
   unique_key: string | null;
   error_code: string | null;
+  first_due_at: string;
+  running_since: string | null;
+  waited_ms: number | null;
+  ran_ms: number | null;
 }
 
 export interface JobPage {
@@ -315,12 +323,17 @@ export interface JobStory {
   order_key: string | null;
   unique_key: string | null;
   error_code: string | null;
+  first_due_at: string;
+  running_since: string | null;
+  waited_ms: number | null;
+  ran_ms: number | null;
   max_runtime_ms: number | null;
   max_runtime_default: boolean | null;
   expires_at: string | null;
   locked_until: string | null;
   cancel_requested_at: string | null;
   worker_name: string | null;
+  app_version: string | null;
   chain_id: string;
   next_id: string | null;
   payload: unknown;
@@ -358,18 +371,13 @@ export interface KindLine {
   workers: number;
   completed: number;
   failed: number;
-  latency: Latency;
+  waiting: Percentiles;
+  running: Percentiles;
 }
 
 export interface Kinds {
   kinds: KindLine[];
   counted_at: string | null;
-}
-
-export interface Latency {
-  p50: number | null;
-  p95: number | null;
-  p99: number | null;
 }
 
 export interface LimitControl {
@@ -424,7 +432,8 @@ export interface Minute {
   failed: number;
   retried: number;
   cancelled: number;
-  latency: Latency;
+  waiting: Percentiles;
+  running: Percentiles;
 }
 
 export interface OrderKeyAction {
@@ -442,7 +451,8 @@ export interface Overview {
   completed: number;
   failed: number;
   retried: number;
-  latency: Latency;
+  waiting: Percentiles;
+  running: Percentiles;
   minutes: Minute[];
   queues: QueueOverview[];
   workers: number;
@@ -473,6 +483,12 @@ export interface PartitionLine {
   lag_events: number;
   lag_seconds: number;
   at: string;
+}
+
+export interface Percentiles {
+  p50: number | null;
+  p95: number | null;
+  p99: number | null;
 }
 
 export interface Problem {
@@ -517,7 +533,8 @@ export interface QueueOverview {
   depth: Depth;
   completed: number;
   failed: number;
-  latency: Latency;
+  waiting: Percentiles;
+  running: Percentiles;
   minutes: Minute[];
 }
 
@@ -694,6 +711,13 @@ export interface UnservedKind {
   oldest_due_seconds: number;
 }
 
+export interface VersionFailures {
+  version: string;
+  jobs: number;
+  first_at: string;
+  last_at: string;
+}
+
 export interface WorkerLine {
   id: string;
   name: string;
@@ -709,6 +733,7 @@ export interface WorkerLine {
   queues: string[];
   kinds: string[];
   counters: Record<string, number>;
+  app_version: string | null;
 }
 
 export interface Workers {

@@ -9,8 +9,8 @@ export function counts(minutes: Minute[], names: Count[]): Columns {
   return [times(minutes), ...names.map((name) => minutes.map((minute) => minute[name]))];
 }
 
-export function percentiles(minutes: Minute[]): Columns {
-  const of = (name: "p50" | "p95" | "p99") => minutes.map((minute) => positive(minute.latency[name]));
+export function percentiles(minutes: Minute[], which: "waiting" | "running"): Columns {
+  const of = (name: "p50" | "p95" | "p99") => minutes.map((minute) => positive(minute[which][name]));
   return [times(minutes), of("p50"), of("p95"), of("p99")];
 }
 
@@ -23,7 +23,7 @@ function times(minutes: Minute[]): number[] {
   return minutes.map((minute) => Date.parse(minute.minute) / 1000);
 }
 
-/** The bounds of a latency scale: whole powers of ten around what there is. */
+/** The bounds of a scale of seconds: whole powers of ten around what there is. */
 export function decades(columns: Columns): [number, number] {
   const [, ...series] = columns;
   const known = series.flat().filter((value) => value !== null);

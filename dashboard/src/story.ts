@@ -15,6 +15,10 @@ export interface Step {
   started?: string | null;
   /** How many seconds the handler ran. */
   seconds?: number | null;
+  /** How many seconds it was due before that. */
+  waited?: number | null;
+  /** The version of the application that ran it. */
+  version?: string | null;
   traceback?: string | null;
   /** Jobs and chains to go to. */
   jobs?: string[];
@@ -91,6 +95,8 @@ function attempt(line: AttemptLine, job: JobStory): Step {
     text: line.error,
     started: line.started_at,
     seconds: line.seconds,
+    waited: line.waited,
+    version: line.app_version,
     traceback: line.traceback,
   };
 }
@@ -133,7 +139,8 @@ function running(job: JobStory): Step {
   const worker = job.worker_name ?? job.worker;
   const done = job.progress === null ? null : `${Math.round(job.progress * 100)} % done`;
   const text = [done, job.progress_note].filter(Boolean).join(": ") || null;
-  return { tone: "busy", title: `Attempt ${job.attempt} runs now`, at: null, worker, text };
+  const { running_since: started, app_version: version } = job;
+  return { tone: "busy", title: `Attempt ${job.attempt} runs now`, at: null, worker, started, version, text };
 }
 
 /** How it ended, unless its last attempt has told it already. */

@@ -8,7 +8,8 @@ const minute = (at: string, change: Partial<Minute> = {}): Minute => ({
   failed: 0,
   retried: 0,
   cancelled: 0,
-  latency: { p50: null, p95: null, p99: null },
+  waiting: { p50: null, p95: null, p99: null },
+  running: { p50: null, p95: null, p99: null },
   ...change,
 });
 
@@ -22,7 +23,7 @@ const overview = (counted_at: string | null, due: number): Overview =>
 describe("the columns of a chart", () => {
   const minutes = [
     minute("2026-07-03T12:00:00Z", { completed: 5, failed: 1 }),
-    minute("2026-07-03T12:01:00Z", { completed: 7, latency: { p50: 0, p95: 0.2, p99: 1.5 } }),
+    minute("2026-07-03T12:01:00Z", { completed: 7, waiting: { p50: 0, p95: 0.2, p99: 1.5 } }),
   ];
 
   it("have seconds first and then what was asked for", () => {
@@ -35,7 +36,7 @@ describe("the columns of a chart", () => {
   });
 
   it("leave a gap where nothing ended, and show the shortest as a millisecond", () => {
-    expect(percentiles(minutes).slice(1)).toEqual([
+    expect(percentiles(minutes, "waiting").slice(1)).toEqual([
       [null, 0.001],
       [null, 0.2],
       [null, 1.5],
@@ -43,7 +44,7 @@ describe("the columns of a chart", () => {
   });
 
   it("reach from a power of ten to a power of ten", () => {
-    expect(decades(percentiles(minutes))).toEqual([0.001, 10]);
+    expect(decades(percentiles(minutes, "waiting"))).toEqual([0.001, 10]);
     expect(decades([[1], [1]])).toEqual([1, 10]);
     expect(decades([[1], [null]])).toEqual([0.01, 10]);
   });

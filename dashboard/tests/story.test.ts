@@ -14,6 +14,9 @@ const attempt = (number: number, outcome: AttemptLine["outcome"]): AttemptLine =
   started_at: null,
   seconds: null,
   traceback: null,
+  due_at: null,
+  waited: null,
+  app_version: null,
 });
 const titles = (story: JobStory) => told(story).map((step) => step.title);
 

@@ -42,7 +42,7 @@ WITHOUT: dict[str, list[str | tuple[str, str, str]]] = {
         "DROP INDEX holdfast.job_order_key_running",
     ],
     "job_history_id": ["DROP INDEX holdfast.job_history_id"],
-    "tally": [("complete_jobs", r",\s*?tallied AS \(.*?GROUP BY queue, kind, 5\)", "")],
+    "tally": [("complete_jobs", r",\s*?tallied AS \(.*?GROUP BY queue, kind\)", "")],
     "attempt": [("complete_jobs", r"told AS \(.*?WHERE attempt > 1\),", "")],
 }
 

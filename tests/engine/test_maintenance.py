@@ -248,13 +248,15 @@ async def test_tallies_are_folded_and_their_sums_stay(database: str, connect: Co
     conn = connect()
     await within_a_minute(conn)
     conn.execute(
-        """INSERT INTO holdfast.tally (minute, latency, latency_max, jobs, outcome, queue, kind)
-        SELECT date_trunc('minute', now()) - minute * interval '1 minute', n * interval '1 s', n * interval '1 s', n,
+        """INSERT INTO holdfast.tally (minute, jobs, times, outcome, queue, kind)
+        SELECT date_trunc('minute', now()) - minute * interval '1 minute', n, ARRAY[512 * n + 70, 512 * n + 256 + n],
             'completed', 'default', 'kind' || kind
         FROM generate_series(0, 5) AS minute, generate_series(1, 2) AS kind, generate_series(1, 10) AS n"""
     )
     sums = (
-        "SELECT minute, kind, sum(jobs), sum(latency), max(latency_max) FROM holdfast.tally GROUP BY 1, 2 ORDER BY 1, 2"
+        "SELECT minute, kind, c & 511, sum(c >> 9), (SELECT sum(o.jobs) FROM holdfast.tally o"
+        " WHERE (o.minute, o.kind) = (t.minute, t.kind)) FROM holdfast.tally t, unnest(times) AS c"
+        " GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
     )
     before = conn.execute(sums).fetchall()
     counts = await maintained(database)
@@ -265,32 +267,36 @@ async def test_tallies_are_folded_and_their_sums_stay(database: str, connect: Co
     assert await maintained(database) == {}
 
 
-async def test_hours_and_days_that_are_past_are_folded_into_one_row_each(database: str, connect: Connect) -> None:
+async def test_what_is_past_is_folded_into_minutes_quarters_hours_and_days(database: str, connect: Connect) -> None:
     conn = connect()
     conn.execute(
         """CREATE TABLE holdfast.tally_past PARTITION OF holdfast.tally_days
-        FOR VALUES FROM (date_trunc('day', now() - interval '3 days', 'UTC'))
+        FOR VALUES FROM (date_trunc('day', now() - interval '11 days', 'UTC'))
         TO (date_trunc('day', now() - interval '1 day', 'UTC'))"""
     )
     conn.execute(
-        """INSERT INTO holdfast.tally (minute, jobs, bucket, outcome, queue, kind)
-        SELECT minute, 1, 3, 'completed', 'q', 'k' FROM (
-            SELECT date_trunc('day', now() - interval '3 days', 'UTC') + m * interval '20 minutes'
+        """INSERT INTO holdfast.tally (minute, jobs, times, outcome, queue, kind)
+        SELECT minute, 1, ARRAY[512 + 3, 512 + 256 + 4], 'completed', 'q', 'k' FROM (
+            SELECT date_trunc('day', now() - interval '10 days', 'UTC') + m * interval '20 minutes'
                 FROM generate_series(0, 143) AS m
-            UNION ALL SELECT date_trunc('hour', now(), 'UTC') - interval '5 hours' + m * interval '10 minutes'
-                FROM generate_series(0, 5) AS m) AS t (minute)"""
+            UNION ALL SELECT date_trunc('hour', now(), 'UTC') - interval '48 hours' + m * interval '10 minutes'
+                FROM generate_series(0, 5) AS m
+            UNION ALL SELECT date_trunc('hour', now(), 'UTC') - interval '8 hours' + m * interval '5 minutes'
+                FROM generate_series(0, 5) AS m
+            UNION ALL SELECT date_trunc('hour', now(), 'UTC') - interval '4 hours' + m * interval '1 minute'
+                FROM generate_series(0, 9) AS m) AS t (minute)"""
     )
     await maintained(database)
-    left = conn.execute("SELECT minute, jobs, bucket FROM holdfast.tally ORDER BY minute").fetchall()
-    assert [row[1:] for row in left] == [(72, 3), (72, 3), (6, 3)]
+    left = conn.execute("SELECT jobs, times FROM holdfast.tally ORDER BY minute").fetchall()
+    assert left == [(n, [512 * n + 3, 512 * n + 256 + 4]) for n in (72, 72, 6, 3, 3, 5, 5)]
     assert await maintained(database) == {}
 
 
 async def test_a_day_may_have_more_jobs_than_an_integer_holds(database: str, connect: Connect) -> None:
     conn = connect()
     conn.execute(
-        """INSERT INTO holdfast.tally (minute, jobs, bucket, outcome, queue, kind)
-        SELECT date_trunc('minute', now()) - interval '5 minutes', 2000000000, 3, 'completed', 'q', 'k'
+        """INSERT INTO holdfast.tally (minute, jobs, outcome, queue, kind)
+        SELECT date_trunc('minute', now()) - interval '5 minutes', 2000000000, 'completed', 'q', 'k'
         FROM generate_series(1, 3)"""
     )
     assert await maintained(database) == {"tallies_folded": 2}

@@ -52,6 +52,7 @@ def worker(name: str = "web-1", *, beat: float = 1, started: float = 3600, **giv
         given.get("queues", ["default"]),
         given.get("kinds", ["mail"]),
         {},
+        given.get("version"),
     )
 
 
@@ -220,6 +221,15 @@ def test_a_kind_at_the_threshold_neither_comes_nor_goes_with_every_look() -> Non
     assert codes(facts(ends=ended(9, 91), errors=[slow])) == []
     assert codes(facts(ends=ended(9, 91), errors=[slow]), raised) == ["kind_failing"]
     assert codes(facts(ends=ended(4, 96), errors=[slow]), raised) == []
+
+
+def test_failures_of_one_version_name_it() -> None:
+    old, new = worker(version="4.1"), worker("web-2", id=2, version="4.2", started=720)
+    errors = [FAILING._replace(worker="web-2", failed=20)]
+    problem = only(facts(ends=ended(40, 60), errors=errors, workers=[old, new]))
+    assert problem.text.endswith("; all in version 4.2, deployed 12m 0s ago.")
+    errors.append(FAILING._replace(worker="web-1", failed=20))
+    assert "version" not in only(facts(ends=ended(40, 60), errors=errors, workers=[old, new])).text
 
 
 def test_a_kind_that_fails_no_more_has_recovered() -> None:

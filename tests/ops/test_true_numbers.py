@@ -14,10 +14,8 @@ from holdfast._app.app import application_of
 from holdfast._drivers import run_sync
 from holdfast._engine.once import run_tick
 from holdfast._ops.fleet import runtime
-from holdfast._ops.overview import latency
-from holdfast._ops.responses.fleet import Latency, StatsConfig
+from holdfast._ops.responses.fleet import StatsConfig
 from holdfast._ops.service import Service
-from holdfast._store.inspect import BOUNDS
 from holdfast._store.subscription import subscribe
 from holdfast.ops import operations
 from tests.kit.access import make_token
@@ -103,18 +101,6 @@ async def test_a_relay_is_behind_by_no_more_than_was_published(database: str, se
     (line,) = (await service.subscriptions()).subscriptions
     assert line.lag_events == 40
     assert (await service.overview()).relay_lag_events == 40
-
-
-@pytest.mark.parametrize(
-    ("seconds", "p50", "p99"),
-    [([300.0, 900.0], 300.0, 1800.0), ([0.0005], 0.001, 0.001), ([200_000.0], 86_400.0, 86_400.0)],
-)
-def test_percentiles_are_bounds_that_were_measured(seconds: list[float], p50: float, p99: float) -> None:
-    buckets: dict[int, int] = {}
-    for one in seconds:
-        bucket = sum(one > bound for bound in BOUNDS)
-        buckets[bucket] = buckets.get(bucket, 0) + 1
-    assert latency(buckets) == Latency(p50=p50, p95=p99, p99=p99)
 
 
 async def test_only_the_part_that_was_redacted_is_marked(database: str, service: Service) -> None:

@@ -1,19 +1,14 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._store.inspect import (
-    BOUNDS,
     KindCount,
     read_census,
-    read_kind_tallies,
-    read_tallies,
-    sum_tallies,
     take_census,
 )
 from tests.kit.workers import number
@@ -132,47 +127,3 @@ def test_each_count_leaves_a_landmark_a_minute(connect: Connect) -> None:
     run_sync(conn, take_census(every_ms=0))
     assert 1 <= number(conn, "SELECT count(*) FROM holdfast.landmark") <= 2
     assert number(conn, "SELECT max(last_id) FROM holdfast.landmark") == 7
-
-
-def test_the_bounds_are_those_of_the_database(connect: Connect) -> None:
-    conn = connect()
-    for place, bound in enumerate(BOUNDS):
-        for seconds, bucket in ((bound - 0.0001, place), (bound, place + 1)):
-            found = conn.execute("SELECT holdfast.latency_bucket(%s)", [timedelta(seconds=seconds)]).fetchone()
-            assert found == (bucket,), seconds
-
-
-def test_tallies_are_read_by_minute_and_bucket(connect: Connect) -> None:
-    conn = connect()
-    with conn.transaction():  # so that it is one minute
-        conn.execute(
-            "INSERT INTO holdfast.tally (minute, jobs, bucket, outcome, queue, kind)"
-            " SELECT date_trunc('minute', now()) - m * interval '1 minute', 2, 3, 'completed', 'default', 'mail'"
-            " FROM generate_series(0, 70) AS m, generate_series(1, 2)"
-        )
-        lines = run_sync(conn, read_tallies(60))
-        by_kind = run_sync(conn, read_kind_tallies(60))
-    assert [line.jobs for line in lines] == [4] * 60
-    assert {(line.queue, line.outcome, line.bucket) for line in lines} == {("default", "completed", 3)}
-    assert by_kind == [("default", "mail", "completed", 3, 240)]
-
-
-def test_what_is_kept_is_summed_within_its_retention(connect: Connect) -> None:
-    conn = connect()
-    conn.execute("SELECT holdfast.ensure_partitions()")
-    for ago in (3, 20):
-        conn.execute(
-            f"""
-            CREATE TABLE holdfast.tally_{ago} PARTITION OF holdfast.tally_days
-            FOR VALUES FROM (date_trunc('day', now() - interval '{ago} days', 'UTC'))
-            TO (date_trunc('day', now() - interval '{ago - 1} days', 'UTC'))
-            """.encode()
-        )
-    conn.execute(
-        """
-        INSERT INTO holdfast.tally (minute, jobs, outcome, queue, kind)
-        SELECT date_trunc('day', now() - d * interval '1 day', 'UTC'), 10, o::holdfast.outcome, 'q', 'k'
-        FROM unnest(ARRAY[0, 3, 20]) AS d, unnest(ARRAY['completed', 'failed', 'retry']) AS o
-        """
-    )
-    assert run_sync(conn, sum_tallies()) == {"completed": 20, "failed": 30}

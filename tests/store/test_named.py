@@ -57,7 +57,7 @@ def test_a_claim_by_name_returns_what_any_claim_does(connect: Connect) -> None:
     [one] = run_sync(worker.conn, claim_named(worker.id, ids[:1], worker.queues, worker.leases))
     [other] = worker.claim()
     assert one.expired
-    different = {"id", "token", "available_at", "chain_id", "created"}
+    different = {"id", "token", "available_at", "chain_id", "created", "waited"}
     assert {name for name, value in one._asdict().items() if value != getattr(other, name)} <= different
     leases = "SELECT count(DISTINCT locked_until - now() > interval '50 seconds') FROM holdfast.job"
     assert number(worker.conn, leases) == 1

@@ -42,7 +42,9 @@ def claimed(connect: Connect, jobs: int, **options: Any) -> tuple[Worker, list[C
 @pytest.mark.parametrize("attempt", [1, 2])
 def test_it_writes_what_the_function_writes(connect: Connect, attempt: int) -> None:
     worker, jobs = claimed(connect, 4, headers={"a": "1"})
-    worker.conn.execute("UPDATE holdfast.job SET attempt = %s", [attempt])
+    worker.conn.execute(
+        "UPDATE holdfast.job SET attempt = %s, claimed_at = now(), available_at = now() - interval '12 ms'", [attempt]
+    )
     one, other = jobs[:2], jobs[2:]
     assert plain(worker, one) is None
     worker.end(other)

@@ -10,7 +10,8 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._store.chain import delete_chains
-from holdfast._store.maintenance import TallySpan, delete_replays, delete_sleepers, delete_workers, fold_tallies
+from holdfast._store.maintenance import delete_replays, delete_sleepers, delete_workers
+from holdfast._store.tally import TallySpan, fold_tallies
 from tests.kit.shop import enqueue, make_app, tick
 from tools.postgres import Server
 

@@ -80,6 +80,8 @@ async def test_every_way_to_end_is_counted(app: Holdfast, ledger: Ledger, regist
     assert value(registry, "holdfast_retried_total", kind="end") == 1
     assert value(registry, "holdfast_dead_letter_total", kind="end") == 1
     assert value(registry, "holdfast_attempt_duration_seconds_count", kind="end") == 8
+    assert value(registry, "holdfast_attempt_wait_seconds_count", kind="end") == 8
+    assert 0 < (value(registry, "holdfast_attempt_wait_seconds_sum", kind="end") or 0) < 60
     assert value(registry, "holdfast_held", queue="ends") == 0
 
 

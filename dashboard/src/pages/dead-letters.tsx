@@ -86,7 +86,7 @@ function Groups({ value, onRetry }: { value: DeadLetters; onRetry: (group: DeadL
 }
 
 function Group({ group, onRetry }: { group: DeadLetterGroup; onRetry: (group: DeadLetterGroup) => void }) {
-  const { kind, queue, error_code, error, jobs, first_at, last_at, newest } = group;
+  const { kind, queue, error_code, error, jobs, first_at, last_at, newest, versions } = group;
   return (
     <li class="letter" aria-label={`${kind}: ${error_code}`}>
       <p class="letter-count" title={count(jobs)}>
@@ -101,6 +101,15 @@ function Group({ group, onRetry }: { group: DeadLetterGroup; onRetry: (group: De
           <code>{kind}</code> in {queue}
         </p>
         {error && <p class="letter-error">{error}</p>}
+        {versions.length > 0 && (
+          <ul class="letter-versions" aria-label="Versions of the application">
+            {versions.map((one) => (
+              <li key={one.version}>
+                version <b>{one.version}</b>: {count(one.jobs)}, first <Time at={one.first_at} />
+              </li>
+            ))}
+          </ul>
+        )}
         <p class="muted">
           first <Time at={first_at} />, last <Time at={last_at} />, newest is{" "}
           <a href={to(["jobs", newest])}>#{newest}</a>

@@ -21,7 +21,7 @@ const TROUBLE: Line[] = [
   { name: "failed", colour: "bad", draw: "bar", side: -1 },
   { name: "retried", colour: "warn", draw: "bar", side: 1 },
 ];
-const LATENCY: Line[] = [
+const PERCENTILES: Line[] = [
   { name: "p50", colour: "accent", draw: "line" },
   { name: "p95", colour: "held", draw: "line", dash: [7, 3] },
   { name: "p99", colour: "bad", draw: "line", dash: [2, 3] },
@@ -96,8 +96,9 @@ function Board({ overview, samples }: { overview: Overview | null; samples: Samp
   const minutes = overview?.minutes;
   const completed = useMemo(() => counts(minutes ?? [], ["completed"]), [minutes]);
   const trouble = useMemo(() => counts(minutes ?? [], ["failed", "retried"]), [minutes]);
-  const latency = useMemo(() => percentiles(minutes ?? []), [minutes]);
-  const waiting = useMemo(() => backlog(samples), [samples]);
+  const waiting = useMemo(() => percentiles(minutes ?? [], "waiting"), [minutes]);
+  const running = useMemo(() => percentiles(minutes ?? [], "running"), [minutes]);
+  const due = useMemo(() => backlog(samples), [samples]);
   const nothing = overview ? "Nothing ended in the last hour" : "";
   return (
     <div class="board" aria-busy={overview === null}>
@@ -123,17 +124,25 @@ function Board({ overview, samples }: { overview: Overview | null; samples: Samp
           none={overview ? "Nothing failed in the last hour" : ""}
         />
         <Chart
-          title="Latency"
-          note="from due to ended, last hour"
-          columns={latency}
-          lines={LATENCY}
+          title="Waiting"
+          note="from due to started, last hour"
+          columns={waiting}
+          lines={PERCENTILES}
+          unit="seconds"
+          none={nothing}
+        />
+        <Chart
+          title="Running"
+          note="handlers, last hour"
+          columns={running}
+          lines={PERCENTILES}
           unit="seconds"
           none={nothing}
         />
         <Chart
           title="Backlog"
           note="since this page was opened"
-          columns={waiting}
+          columns={due}
           lines={BACKLOG}
           unit="jobs"
           none={overview ? "Nothing waits" : ""}

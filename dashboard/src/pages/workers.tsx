@@ -32,7 +32,12 @@ const COLUMNS: Column<WorkerLine>[] = [
           #{worker.id}
           {worker.host && ` on ${worker.host}`}
           {worker.pid !== null && `, pid ${worker.pid}`}
-          {worker.version && `, ${worker.version}`}
+          {worker.app_version && (
+            <>
+              , version <b>{worker.app_version}</b>
+            </>
+          )}
+          {worker.version && `, Holdfast ${worker.version}`}
         </span>
       </>
     ),

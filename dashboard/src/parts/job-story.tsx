@@ -1,8 +1,9 @@
+import { now } from "../clock";
 import { bytes, count, tries } from "../number";
 import type { JobStory } from "../openapi";
 import { to } from "../route";
 import { traceId } from "../story";
-import { between, duration } from "../time";
+import { between, coarse, duration } from "../time";
 import { Copy } from "./copy";
 import { Facts } from "./facts";
 import { Icon } from "./icon";
@@ -52,7 +53,55 @@ export function Story({ story }: { story: JobStory }) {
   );
 }
 
-function facts(story: JobStory): Parameters<typeof Facts>[0]["of"] {
+/** For how long it runs, and for how long it may. */
+function Running({ since, most }: { since: string; most: number | null }) {
+  const seconds = Math.max(0, (now.value - Date.parse(since)) / 1000);
+  const over = most !== null && seconds > most / 1000;
+  return (
+    <span class={over ? "text-bad" : undefined}>
+      for {coarse(seconds)}
+      {most !== null && ` of at most ${duration(most / 1000)}`}, since <Moment at={since} />
+    </span>
+  );
+}
+
+/** Of several attempts the times are those of all. */
+function all({ attempts, running_since }: JobStory): string {
+  const started = attempts.length + (running_since ? 1 : 0);
+  return started > 1 ? `, in ${started} attempts` : "";
+}
+
+type Named = Parameters<typeof Facts>[0]["of"];
+
+/** When it was due, ran and ended, and how long it waited and ran. */
+function times(story: JobStory): Named {
+  return [
+    ["First due", <Moment key="first" at={story.first_due_at} />],
+    [
+      story.finished_at ? "Last due" : "Due",
+      story.available_at !== story.first_due_at && <Moment key="due" at={story.available_at} />,
+    ],
+    [
+      "Running",
+      story.running_since && (
+        <Running key="running" since={story.running_since} most={story.max_runtime_ms} />
+      ),
+    ],
+    ["Ended", story.finished_at && <Moment key="ended" at={story.finished_at} />],
+    [
+      "Waited",
+      story.waited_ms !== null && `${duration(story.waited_ms / 1000)} from due to started${all(story)}`,
+    ],
+    ["Ran", story.ran_ms !== null && `${duration(story.ran_ms / 1000)}${all(story)}`],
+    [
+      "Took",
+      story.finished_at &&
+        `${duration(between(story.first_due_at, story.finished_at))} from first due to ended`,
+    ],
+  ];
+}
+
+function facts(story: JobStory): Named {
   const trace = traceId(story.trace);
   const worker = story.worker_name ?? story.worker;
   return [
@@ -70,12 +119,7 @@ function facts(story: JobStory): Parameters<typeof Facts>[0]["of"] {
     ],
     ["Priority", story.priority],
     ["Created", <Moment key="created" at={story.created_at} />],
-    ["Due", <Moment key="due" at={story.available_at} />],
-    ["Ended", story.finished_at && <Moment key="ended" at={story.finished_at} />],
-    [
-      "Took",
-      story.finished_at && `${duration(between(story.available_at, story.finished_at))} from due to ended`,
-    ],
+    ...times(story),
     ["Expires", story.expires_at && <Moment key="expires" at={story.expires_at} />],
     ["Lease until", story.locked_until && <Time key="lease" at={story.locked_until} />],
     [
@@ -86,6 +130,7 @@ function facts(story: JobStory): Parameters<typeof Facts>[0]["of"] {
         </a>
       ),
     ],
+    ["Version", story.app_version],
     [
       "Chain",
       <a key="chain" href={to(["chains", story.chain_id])}>

@@ -1,6 +1,7 @@
 import { useRef } from "preact/hooks";
 import type { JobLine } from "../openapi";
 import { to } from "../route";
+import { duration } from "../time";
 import { StatusBadge } from "./badge";
 import { type Column, Table } from "./table";
 import { Time } from "./time";
@@ -30,9 +31,12 @@ const COLUMNS: Column<JobLine>[] = [
   },
   { name: "Created", cell: (job) => <Time at={job.created_at} /> },
   {
-    name: "Due or ended",
+    name: "Due, started or ended",
     cell: (job) => (
-      <Time at={job.finished_at ?? (job.status === "processing" ? null : job.available_at)} none="running" />
+      <>
+        <Time at={job.finished_at ?? job.running_since ?? job.available_at} />
+        <span class="below">{times(job)}</span>
+      </>
     ),
   },
   {
@@ -41,6 +45,14 @@ const COLUMNS: Column<JobLine>[] = [
       job.error_code ? <code class="text-bad">{job.error_code}</code> : <span class="muted">–</span>,
   },
 ];
+
+/** How long a job has waited and run, in all attempts. */
+function times({ status, waited_ms, ran_ms }: JobLine): string | null {
+  const waited = waited_ms === null ? null : `waited ${duration(waited_ms / 1000)}`;
+  const ran =
+    ran_ms === null ? (status === "processing" ? "running" : null) : `ran ${duration(ran_ms / 1000)}`;
+  return [waited, ran].filter(Boolean).join(", ") || null;
+}
 
 interface Props {
   jobs: JobLine[];

@@ -26,9 +26,10 @@ const COLUMNS: Column<KindLine>[] = [
     end: true,
     cell: ({ failed }) => <span class={failed > 0 ? "text-bad" : "muted"}>{compact(failed)}</span>,
   },
-  { name: "p50", end: true, cell: ({ latency }) => duration(latency.p50) },
-  { name: "p95", end: true, cell: ({ latency }) => duration(latency.p95) },
-  { name: "p99", end: true, cell: ({ latency }) => duration(latency.p99) },
+  { name: "Waits p50", end: true, cell: ({ waiting }) => duration(waiting.p50) },
+  { name: "p95", end: true, cell: ({ waiting }) => duration(waiting.p95) },
+  { name: "Runs p50", end: true, cell: ({ running }) => duration(running.p50) },
+  { name: "p95", end: true, cell: ({ running }) => duration(running.p95) },
   {
     name: "Workers",
     end: true,

@@ -47,8 +47,8 @@ const COLUMNS: Column<QueueOverview>[] = [
     cell: (queue) =>
       queue.depth.due > 0 ? duration(queue.depth.oldest_due_seconds) : <span class="muted">–</span>,
   },
-  { name: "p50", end: true, cell: (queue) => duration(queue.latency.p50) },
-  { name: "p95", end: true, cell: (queue) => duration(queue.latency.p95) },
+  { name: "Waits p95", end: true, cell: (queue) => duration(queue.waiting.p95) },
+  { name: "Runs p95", end: true, cell: (queue) => duration(queue.running.p95) },
 ];
 
 export function QueueTable({ queues }: { queues: QueueOverview[] | null }) {

@@ -39,7 +39,7 @@ function tiles(overview: Overview | null, trail: Sample[]): Tile[] {
   const { completed = 0, failed = 0, retried = 0, workers = 0, relay_lag_events: lag = 0 } = overview ?? {};
   const { due = 0, pending = 0, processing = 0, oldest_due_seconds: oldest = 0 } = overview?.depth ?? {};
   const fails = overview?.problems.some((problem) => problem.code === "kind_failing");
-  const { p50 = null, p95 = null, p99 = null } = overview?.latency ?? {};
+  const { p50 = null, p95 = null } = overview?.waiting ?? {};
   return [
     {
       name: "Completed",
@@ -73,9 +73,9 @@ function tiles(overview: Overview | null, trail: Sample[]): Tile[] {
       trail: trail.map((sample) => sample.oldest),
     },
     {
-      name: "Latency p95",
+      name: "Waiting p95",
       value: duration(p95),
-      below: `p50 ${duration(p50)}, p99 ${duration(p99)}`,
+      below: `p50 ${duration(p50)}; runs ${duration(overview?.running.p95 ?? null)}`,
       link: to("queues"),
     },
     {

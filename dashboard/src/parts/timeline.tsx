@@ -30,11 +30,13 @@ export function Timeline({ story }: { story: JobStory }) {
               {step.at && <Moment at={step.at} />}
               {gap(steps[place - 1], step)}
               {step.worker && ` on ${step.worker}`}
+              {step.version && `, version ${step.version}`}
               {step.started && (
                 <>
                   , started <Moment at={step.started} />
                 </>
               )}
+              {step.waited != null && ` after waiting ${duration(step.waited)}`}
               {step.seconds != null && `, ran for ${duration(step.seconds)}`}
             </p>
             <Links step={step} />

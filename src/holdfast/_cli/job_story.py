@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._cli import table
@@ -10,7 +11,7 @@ from holdfast._store.step import read_journal, step_lines
 from holdfast._store.worker import served_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from holdfast._ops.responses.job import JobWait
     from holdfast._ops.service import Service
@@ -76,12 +77,12 @@ def print_story(story: Story, database: str) -> None:
     table.print_table(("field", "value"), [(name, value) for name, value in fields.items() if value is not None])
     for wait in story.waits:
         print(f"\n{wait.text}" + (f" Run: {wait.command}" if wait.command else ""))
-    if story.runtime is not None:
-        why = "three leases, the default" if story.runtime.by_default else "max_runtime of its kind"
-        print(f"\nAn attempt may run for {story.runtime.ms / 1000:g} s ({why}).")
+    for line in _times(story):
+        print(f"\n{line}")
     if worker is not None:
         ended = f", {worker.stop_reason} {table.text(worker.stopped_at)}" if worker.stopped_at else ""
-        print(f"\nWorker {worker.id}: {worker.name}{ended}")
+        version = f", version {worker.app_version}" if worker.app_version else ""
+        print(f"\nWorker {worker.id}: {worker.name}{version}{ended}")
     if story.steps:
         print(f"\nSteps ({len(story.steps)})")
         table.print_table(
@@ -90,9 +91,20 @@ def print_story(story: Story, database: str) -> None:
     if attempts:
         print(f"\nAttempts ({len(attempts)})")
         table.print_table(
-            ("attempt", "outcome", "started", "seconds", "ended", "worker", "error"),
+            ("attempt", "outcome", "due", "waited", "started", "ran", "ended", "worker", "version", "error"),
             [
-                (a.attempt, a.outcome, a.started_at, a.seconds, a.ended_at, a.worker_name, a.error or a.error_code)
+                (
+                    a.attempt,
+                    a.outcome,
+                    a.due_at,
+                    _span(a.waited),
+                    a.started_at,
+                    _span(a.seconds),
+                    a.ended_at,
+                    a.worker_name,
+                    a.app_version,
+                    a.error or a.error_code,
+                )
                 for a in attempts
             ],
         )
@@ -104,6 +116,38 @@ def print_story(story: Story, database: str) -> None:
     if story.replays:
         print("\nReplayed as")
         table.print_table(("id", "status", "created"), story.replays)
+
+
+def _times(story: Story) -> Iterator[str]:
+    """Tell how long the job waited and ran, in all its attempts, and for how long it may run."""
+    from holdfast._ops.wording import counted
+
+    job, limit = story.job, None
+    if story.runtime is not None:
+        why = "three leases, the default" if story.runtime.by_default else "max_runtime of its kind"
+        limit = f"An attempt may run for {story.runtime.ms / 1000:g} s ({why})."
+    running = job["status"] == "processing" and job.get("claimed_at")
+    parts = [f"Running since {table.text(_time(running))}"] if running else []
+    for name, word in (("waited_ms", "waited"), ("ran_ms", "ran")):
+        if job.get(name) is not None:
+            parts.append(f"{word} {_span(job[name] / 1000)}")
+    if job.get("finished_at"):
+        took = _time(job["finished_at"]) - _time(job.get("first_due_at") or job["available_at"])
+        parts.append(f"took {_span(took.total_seconds())} from first due to ended")
+    if parts:
+        line = ", ".join(parts)
+        attempts = len(story.attempts) + bool(running)
+        yield f"{line[0].upper()}{line[1:]}, in {counted(attempts, 'attempt')}."
+    if limit:
+        yield limit
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _span(seconds: float | None) -> str | None:
+    return None if seconds is None else f"{float(f'{seconds:.3g}'):,g} s"
 
 
 def _print_traceback(attempts: Sequence[AttemptLine]) -> None:

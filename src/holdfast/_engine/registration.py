@@ -111,6 +111,7 @@ class Registration:
             versions={name: kind.version for name, kind in kinds.items() if kind.version > 1},
             limits={name: kind.work.limit(lease) for name, kind in kinds.items()},
             settings={**shown(settings), "heartbeat_ms": settings.heartbeat // _MS},
+            app_version=settings.app_version,
         )
 
 

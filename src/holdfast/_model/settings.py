@@ -34,6 +34,7 @@ _BY_FIELD = {setting.field: setting for setting in SETTINGS}
 _EMPTY: dict[Unit, Any] = {"addresses": (), "queues": {}}
 _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
+_LONGEST_VERSION = 200
 _ADDRESS = re.compile(r"(?:[a-z][a-z0-9_-]{0,62}=)?postgres(?:ql)?://\S+|(?!.*://).*\w\s*=.*", re.DOTALL)
 
 
@@ -104,6 +105,7 @@ class Settings:
     tracebacks: bool
     max_connections: int
     secret_names: tuple[str, ...] | None
+    app_version: str | None
     log_format: str
     log_level: str
     sources: Mapping[str, str] = field(compare=False)
@@ -376,6 +378,8 @@ def _faults(setting: Setting, value: Any) -> Iterator[str]:
         yield f"must be one of {', '.join(setting.words)}, not {_cut(value)}"
     elif kind is str and not value.isprintable():
         yield "must be printable text"
+    elif setting.field == "app_version" and len(value.encode()) > _LONGEST_VERSION:
+        yield f"must have at most {_LONGEST_VERSION} bytes"
     elif setting.field == "api_base_url" and not value.startswith(("http://", "https://")):
         yield "must begin with http:// or https://"
 

@@ -124,6 +124,8 @@ SETTINGS = (
             "more names whose values are masked in errors, logs, traces and pages; only from the environment"),
     Setting("HOLDFAST_TRACEBACKS", "tracebacks", "true or false", "true",
             "keep the tracebacks of failed attempts, masked, in the table `attempt`"),
+    Setting("HOLDFAST_APP_VERSION", "app_version", "text", "",
+            "the version of your application, shown with workers, attempts and dead letters: a release or a commit"),
     Setting("HOLDFAST_LOG_FORMAT", "log_format", "word", "auto",
             "`human`, `json`, or `auto`: human on a terminal, else JSON", words=("auto", "human", "json")),
     Setting("HOLDFAST_LOG_LEVEL", "log_level", "word", "info", "the least level logged",

@@ -227,9 +227,18 @@ def _attempts(job: dict[str, Any], rows: Iterable[Any]) -> list[AttemptLine]:
     """Return the attempts in the files. A first attempt that completed has no row there, as in the database."""
     given = sorted(rows, key=lambda row: row["ended_at"])[-_MOST_ATTEMPTS:]
     lines = [_attempt(row, traceback=n >= len(given) - _MOST_TRACEBACKS) for n, row in enumerate(given)]
-    if job["status"] == "completed" and job["attempt"] == 1 and job["worker_id"] is not None:
-        first = {"outcome": "completed", "error_code": None, "error": None}
-        first |= {name: job[name] for name in ("attempt", "worker_id", "ran_ms")} | {"ended_at": job["finished_at"]}
+    alone = job["attempt"] == 1 and job.get("first_due_at") is None
+    if job["status"] == "completed" and alone and job["worker_id"] is not None:
+        due, waited = job["available_at"], job.get("waited_ms")
+        first = {
+            "outcome": "completed",
+            "error_code": None,
+            "error": None,
+            "ended_at": job["finished_at"],
+            "due_at": due,
+            "claimed_at": None if waited is None else due + timedelta(milliseconds=waited),
+            **{name: job[name] for name in ("attempt", "worker_id", "ran_ms")},
+        }
         lines.append(_attempt(first, traceback=False))
     return lines
 
@@ -237,6 +246,7 @@ def _attempts(job: dict[str, Any], rows: Iterable[Any]) -> list[AttemptLine]:
 def _attempt(row: Any, *, traceback: bool) -> AttemptLine:
     ran = row["ran_ms"]
     ended = row["ended_at"].astimezone(UTC)
+    due, claimed = (row[name] and row[name].astimezone(UTC) for name in ("due_at", "claimed_at"))
     return AttemptLine(
         attempt=row["attempt"],
         outcome=row["outcome"],
@@ -245,7 +255,10 @@ def _attempt(row: Any, *, traceback: bool) -> AttemptLine:
         worker_name=None,
         error_code=row["error_code"],
         error=row["error"],
-        started_at=None if ran is None else ended - timedelta(milliseconds=ran),
+        started_at=claimed if ran is None else ended - timedelta(milliseconds=ran),
         seconds=None if ran is None else ran / 1_000,
         traceback=row.get("traceback") if traceback else None,
+        due_at=due,
+        waited=(claimed - due).total_seconds() if claimed and due else None,
+        app_version=None,
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast._store.incident import count_held, read_lockers, read_recent_ends, read_signals
-from holdfast._store.inspect import read_census, read_tallies
+from holdfast._store.inspect import read_census
 from holdfast._store.schedule import last_runs
 from holdfast._store.subscription import list_subscriptions
+from holdfast._store.tally import read_tallies
 from holdfast._store.worker import list_workers, read_queues
 
 if TYPE_CHECKING:
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
 
     from holdfast._ops.pool import Transaction
     from holdfast._store.incident import KindEnds, Locker, Signals
-    from holdfast._store.inspect import Census, TallyLine
+    from holdfast._store.inspect import Census
     from holdfast._store.schedule import RunLine
     from holdfast._store.subscription import SubscriptionRow
+    from holdfast._store.tally import TallyLine
     from holdfast._store.worker import QueueControlRow, WorkerLine
 
 # Workers that have ended are read too: a kind whose last worker ended just now is about to be served again.

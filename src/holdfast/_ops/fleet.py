@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING
 
 from holdfast._model.schedule import InvalidSchedule, parse
-from holdfast._ops.overview import depth, latency, unserved
+from holdfast._ops.overview import Totals, depth, percentiles, unserved
 from holdfast._ops.responses.fleet import (
     KindLine,
     Kinds,
@@ -22,10 +22,11 @@ from holdfast._ops.responses.fleet import (
     Subscriptions,
     Workers,
 )
-from holdfast._store.inspect import read_census, read_kind_tallies
+from holdfast._store.inspect import read_census
 from holdfast._store.limit import list_limits
 from holdfast._store.schedule import last_runs, list_running, list_schedules
 from holdfast._store.subscription import list_subscriptions
+from holdfast._store.tally import read_tallies
 from holdfast._store.worker import QueueControlRow, list_workers, read_queues
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast._ops.pool import Transaction
     from holdfast._store.schedule import RunLine, Running, ScheduleLine
     from holdfast._store.subscription import SubscriptionRow as StoredLine
+    from holdfast._store.tally import TallyLine
     from holdfast._store.worker import WorkerLine
 
 
@@ -84,16 +86,15 @@ async def read_limit_lines(transaction: Transaction) -> Limits:
 async def read_kinds(transaction: Transaction) -> Kinds:
     census = await transaction.run(read_census())
     workers = [worker for worker in await transaction.run(list_workers(latest=0)) if worker.state == "live"]
-    ended: Counter[tuple[str, str, str]] = Counter()
-    buckets: dict[tuple[str, str], Counter[int]] = {}
-    for tally in await transaction.run(read_kind_tallies(_HOUR)):
-        ended[tally.queue, tally.kind, tally.outcome] += tally.jobs
-        if tally.bucket is not None:
-            buckets.setdefault((tally.queue, tally.kind), Counter())[tally.bucket] += tally.jobs
-    found = {(line.queue, line.kind) for line in census.lines} | {key[:2] for key in ended}
+    tallies: defaultdict[tuple[str, str], list[TallyLine]] = defaultdict(list)
+    for tally in await transaction.run(read_tallies(_HOUR, kinds=True, whole=True)):
+        tallies[tally.queue, tally.kind or ""].append(tally)
+    ended = {key: Totals(lines) for key, lines in tallies.items()}
+    found = {(line.queue, line.kind) for line in census.lines} | set(ended)
     known = {kind for _, kind in found}
     # Workers report kinds without queues, so a kind without jobs has no queue here.
     idle = {("", kind) for worker in workers for kind in worker.kinds if kind not in known}
+    none = Totals(())
     return Kinds(
         kinds=[
             KindLine(
@@ -101,11 +102,13 @@ async def read_kinds(transaction: Transaction) -> Kinds:
                 queue=queue,
                 depth=depth((line for line in census.lines if (line.queue, line.kind) == (queue, kind)), census.now),
                 workers=sum(kind in worker.kinds and (not queue or queue in worker.queues) for worker in workers),
-                completed=ended[queue, kind, "completed"],
-                failed=ended[queue, kind, "failed"],
-                latency=latency(buckets.get((queue, kind), {})),
+                completed=totals.outcomes["completed"],
+                failed=totals.outcomes["failed"],
+                waiting=percentiles(totals.times.waiting),
+                running=percentiles(totals.times.running),
             )
             for queue, kind in sorted(found | idle, key=lambda key: (key[1], key[0]))
+            for totals in [ended.get((queue, kind), none)]
         ],
         counted_at=census.at,
     )

@@ -145,5 +145,6 @@ def _queue(found: Values, queue: QueueOverview) -> None:
     ):
         found[it.QUEUE_ENDED][name, word] = sum(getattr(minute, outcome) for minute in queue.minutes)
     for quantile in ("p50", "p95", "p99"):
-        if (seconds := getattr(queue.latency, quantile)) is not None:
-            found[it.QUEUE_LATENCY][name, quantile] = seconds
+        for instrument, times in ((it.QUEUE_WAIT, queue.waiting), (it.QUEUE_RUN, queue.running)):
+            if (seconds := getattr(times, quantile)) is not None:
+                found[instrument][name, quantile] = seconds

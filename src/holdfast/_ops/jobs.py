@@ -180,6 +180,7 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
         max_runtime_ms=runtime and runtime.ms,
         max_runtime_default=runtime and runtime.by_default,
         worker_name=worker and worker.name,
+        app_version=worker and worker.app_version,
         waits=await read_waits(transaction, row, steps),
         key_stop=stop,
         attempts=attempts,
@@ -200,6 +201,7 @@ async def read_archived(
         row,
         redaction,
         worker_name=worker and worker.name,
+        app_version=worker and worker.app_version,
         attempts=attempts,
         steps=step_lines(row.get("steps")),
         replays=[replay.id for replay in replays],
@@ -226,6 +228,8 @@ def _story(row: dict[str, Any], redaction: Redaction, **more: Any) -> JobStory:
     fields |= {part: one.value for part, one in shown.items()}
     fields |= {
         "worker": row.get("locked_by") or row.get("worker_id"),
+        "first_due_at": row.get("first_due_at") or row["available_at"],
+        "running_since": row.get("claimed_at"),
         "chain_id": row["chain_id"] or row["id"],
         "payload_bytes": _size(row.get("payload")),
         "redacted": bool(redacted),

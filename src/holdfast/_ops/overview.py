@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from datetime import timedelta
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from holdfast._ops.causes.judgement import judge
 from holdfast._ops.facts import read_facts
-from holdfast._ops.responses.fleet import Depth, Latency, Minute, Overview, QueueOverview, UnservedKind
+from holdfast._ops.responses.fleet import Depth, Minute, Overview, Percentiles, QueueOverview, UnservedKind
 from holdfast._store import worker as fleet
-from holdfast._store.inspect import BOUNDS
+from holdfast._store.tally import Times, quantiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,8 +19,9 @@ if TYPE_CHECKING:
     from holdfast._ops.facts import Facts
     from holdfast._ops.pool import Transaction
     from holdfast._ops.responses.fleet import Problem
-    from holdfast._store.inspect import Census, KindCount, TallyLine
+    from holdfast._store.inspect import Census, KindCount
     from holdfast._store.subscription import SubscriptionRow
+    from holdfast._store.tally import TallyLine
     from holdfast._store.worker import WorkerLine
 
 
@@ -37,7 +37,7 @@ def overview(seen: Facts, minutes: int, before: Sequence[Problem] = ()) -> Overv
     paused = {queue.name for queue in seen.queues if queue.paused}
     names = {line.queue for line in seen.census.lines} | {line.queue for line in seen.tallies} | paused
     lacking = unserved(seen.census, seen.workers)
-    all_ = _Totals(seen.tallies)
+    all_ = Totals(seen.tallies)
     by_queue: defaultdict[str, list[TallyLine]] = defaultdict(list)
     for line in seen.tallies:
         by_queue[line.queue].append(line)
@@ -52,7 +52,8 @@ def overview(seen: Facts, minutes: int, before: Sequence[Problem] = ()) -> Overv
         completed=all_.outcomes["completed"],
         failed=all_.outcomes["failed"],
         retried=all_.outcomes["retry"],
-        latency=latency(all_.buckets),
+        waiting=percentiles(all_.times.waiting),
+        running=percentiles(all_.times.running),
         minutes=all_.minutes(times),
         queues=[_queue(name, seen.census, by_queue[name], times, paused=name in paused) for name in sorted(names)],
         workers=sum(worker.state == "live" for worker in seen.workers),
@@ -73,44 +74,46 @@ def _lag(partitions: Iterable[SubscriptionRow]) -> int:
 def _queue(
     name: str, census: Census, tallies: list[TallyLine], times: list[datetime], *, paused: bool
 ) -> QueueOverview:
-    ended = _Totals(tallies)
+    ended = Totals(tallies)
     return QueueOverview(
         name=name,
         paused=paused,
         depth=depth((line for line in census.lines if line.queue == name), census.now),
         completed=ended.outcomes["completed"],
         failed=ended.outcomes["failed"],
-        latency=latency(ended.buckets),
+        waiting=percentiles(ended.times.waiting),
+        running=percentiles(ended.times.running),
         minutes=ended.minutes(times),
     )
 
 
-class _Totals:
-    """Ended jobs by outcome, by bucket and by minute."""
+class Totals:
+    """Ended attempts by outcome, by time and by step."""
 
     def __init__(self, tallies: Iterable[TallyLine]) -> None:
         self.outcomes: Counter[str] = Counter()
-        self.buckets: Counter[int] = Counter()
-        self._by_minute: defaultdict[datetime, list[TallyLine]] = defaultdict(list)
+        self.times = Times()
+        self._by_minute: defaultdict[datetime | None, list[TallyLine]] = defaultdict(list)
         for line in tallies:
-            self.outcomes[line.outcome] += line.jobs
-            if line.bucket is not None:
-                self.buckets[line.bucket] += line.jobs
-            self._by_minute[line.minute].append(line)
+            if line.outcome is not None:
+                self.outcomes[line.outcome] += line.jobs
+            self.times.add(line.times)
+            self._by_minute[line.at].append(line)
 
     def minutes(self, times: list[datetime]) -> list[Minute]:
         return [_minute(time, self._by_minute.get(time, ())) for time in times]
 
 
 def _minute(time: datetime, lines: Iterable[TallyLine]) -> Minute:
-    ended = _Totals(lines)
+    ended = Totals(lines)
     return Minute(
         minute=time,
         completed=ended.outcomes["completed"],
         failed=ended.outcomes["failed"],
         retried=ended.outcomes["retry"],
         cancelled=ended.outcomes["cancelled"],
-        latency=latency(ended.buckets),
+        waiting=percentiles(ended.times.waiting),
+        running=percentiles(ended.times.running),
     )
 
 
@@ -141,26 +144,7 @@ def _age(at: datetime | None, now: datetime) -> float:
     return 0.0 if at is None else max(0.0, (now - at).total_seconds())
 
 
-NOTHING = Latency(p50=None, p95=None, p99=None)
-
-
-def latency(buckets: Mapping[int, int]) -> Latency:
-    """Return percentiles from job counts per bucket: the upper bound of the bucket that contains each percentile.
-
-    Positions within a bucket are unknown and not interpolated. Jobs above the last bound count as at that bound.
-
-    >>> latency({5: 98, 11: 2})
-    Latency(p50=0.05, p95=0.05, p99=5.0)
-    """
-    whole = sum(buckets.values())
-    if not whole:
-        return NOTHING
-    return Latency(p50=_at(buckets, 0.50 * whole), p95=_at(buckets, 0.95 * whole), p99=_at(buckets, 0.99 * whole))
-
-
-def _at(buckets: Mapping[int, int], wanted: float) -> float:
-    order = sorted(buckets)
-    for bucket, reached in zip(order, accumulate(buckets[bucket] for bucket in order), strict=True):
-        if reached >= wanted:
-            return BOUNDS[min(bucket, len(BOUNDS) - 1)]
-    raise AssertionError("the whole is reached with the last bucket")
+def percentiles(buckets: Mapping[int, int]) -> Percentiles:
+    """Return percentiles in seconds, each wrong by at most 5 %."""
+    p50, p95, p99 = quantiles(buckets, 0.50, 0.95, 0.99)
+    return Percentiles(p50=p50, p95=p95, p99=p99)

@@ -28,19 +28,19 @@ from holdfast._ops.responses.job import (
 from holdfast._store.access import list_audit
 from holdfast._store.archive import read_retention, set_retention
 from holdfast._store.bulk_action_line import list_bulk_actions
-from holdfast._store.inspect import read_census, sum_tallies, take_census
+from holdfast._store.dead_letter import group_dead_letters, read_last_error
+from holdfast._store.inspect import read_census, take_census
 from holdfast._store.schedule import list_runs
 from holdfast._store.search import (
     Looked,
     Search,
     follow_ids,
-    group_dead_letters,
     last_of_chains,
     read_landmarks,
-    read_last_error,
     resume_order_key,
 )
 from holdfast._store.subscription import list_parked
+from holdfast._store.tally import sum_tallies
 from holdfast._store.worker import list_workers, live_settings, pause_queue, resume_queue, set_queue
 
 if TYPE_CHECKING:

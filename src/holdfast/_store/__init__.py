@@ -15,6 +15,7 @@ bulk_action.py   begins, carries out, stops and resumes actions on all jobs of a
 bulk_action_line.py  reads them as pages show them
 limit.py         stores limits, promotes what waits for them unnoticed, and explains what a job waits for
 finish.py        stores how attempts ended
+tally.py         reads and folds the counts of ended attempts, and how long they waited and ran
 step.py          records the steps of stories, and sends messages to them
 worker.py        registers workers, their heartbeats, queue controls and partitions
 sleeper.py       records sleeping workers and chain watchers, so that they can be woken
@@ -22,12 +23,13 @@ chain.py         completes, deletes and reads chains, and reads blockers
 event.py         publishes events, records received messages, and reads the next page of the log
 subscription.py  joins, feeds, pauses, replays and parks for subscriptions
 schedule.py      claims slots of schedules and records runs
-maintenance.py   deletes and folds old rows
+maintenance.py   deletes old rows
 job.py           reads one job by its id, retries it, and changes when it is due
 inspect.py       reads jobs, attempts, counts and server limits, and deletes a job
 rehearse.py      reads what waits for the code of an application
 incident.py      reads what explains that jobs or events wait
 search.py        searches, cancels and replays jobs
+dead_letter.py   groups dead letters by kind, error and version
 outbox.py        reads, locks and marks rows of another table, and records imported rows
 archive.py       reads and sets retention, and records every file of the archive
 catalog.py       reads the columns, keys and references of the application's tables

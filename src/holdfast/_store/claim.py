@@ -84,10 +84,10 @@ class ClaimedJob(NamedTuple):
     """One of them did not complete and so this job must not run: finish it as failed."""
     created: int | None = None
     """When it was enqueued, in microseconds since 1970: after a restore another job may get its id, not its time."""
+    waited: int = 0  # for how many microseconds it was due before it was claimed
 
     def read_headers(self) -> dict[str, str]:
-        headers: dict[str, str] = json.loads(self.headers) if self.headers else {}
-        return headers
+        return dict(json.loads(self.headers)) if self.headers else {}
 
 
 class Lane(NamedTuple):

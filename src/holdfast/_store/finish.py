@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _MILLISECOND = timedelta(milliseconds=1)
 _MOST_SECONDS = 2_000_000.0
+_SHORT_SECONDS = 0.0001
 _ID: Callable[[Ending], int] = attrgetter("claimed.id")
 
 
@@ -140,11 +141,14 @@ def _plain_params(endings: Sequence[Ending]) -> dict[str, str]:
     }
 
 
-def _ms(seconds: float | None) -> int | None:
-    return None if seconds is None else int(min(seconds, _MOST_SECONDS) * 1000 + 0.5)
+def _ms(seconds: float | None) -> float | None:
+    if seconds is None:
+        return None
+    # Times below a tenth of a millisecond count as none, so that a batch of such jobs has one number.
+    return 0.0 if seconds < _SHORT_SECONDS else round(min(seconds, _MOST_SECONDS) * 1000, 2)
 
 
-def _ms_array(times: Iterable[int | None]) -> str:
+def _ms_array(times: Iterable[float | None]) -> str:
     return f"{{{','.join(['NULL' if ms is None else str(ms) for ms in times])}}}"
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._store.answer import Answer, ErrorText, Id
-from holdfast._store.statement import PINNED_PATH, Row, Statement, many, nothing, one, one_or_none, statement, value
+from holdfast._store.statement import PINNED_PATH, Row, Statement, nothing, one, one_or_none, statement, value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,12 +19,6 @@ MOST = 1000
 STATUSES = ("blocked", "pending", "processing", "completed", "failed", "cancelled")
 
 Deletion: TypeAlias = Literal["deleted", "processing", "not_found"]
-# Upper bounds of the buckets of a tally, in seconds, as in `holdfast.latency_bucket`.
-BOUNDS = (
-    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
-    1800.0, 3600.0, 7200.0, 21600.0, 86400.0,
-)  # fmt: skip
-MOST_TALLIES = 50_000
 MOST_COUNTED = 100_000
 
 
@@ -43,6 +37,11 @@ class AttemptLine(Answer):
     """How long the handler ran; null: not known, as of a worker that was lost."""
     traceback: ErrorText | None
     """Of the last twenty attempts that raised, if `HOLDFAST_TRACEBACKS` is on."""
+    due_at: datetime | None
+    waited: float | None
+    """How many seconds it was due before it started."""
+    app_version: str | None
+    """The version of the application that ran it; null: not known."""
 
 
 class ReplayLine(NamedTuple):
@@ -77,6 +76,7 @@ class WorkerRow(NamedTuple):
     heartbeat_at: datetime
     stopped_at: datetime | None
     stop_reason: str | None
+    app_version: str | None
 
 
 class ServerInfo(NamedTuple):
@@ -216,26 +216,6 @@ class Census(NamedTuple):
     lines: list[KindCount]
 
 
-class TallyLine(NamedTuple):
-    """The number of jobs of a queue that ended in one minute, by outcome and time since they were due."""
-
-    minute: datetime
-    queue: str
-    outcome: str
-    bucket: int | None
-    jobs: int
-
-
-class KindTally(NamedTuple):
-    """The number of jobs of a kind that ended within some minutes, by outcome and time since they were due."""
-
-    queue: str
-    kind: str
-    outcome: str
-    bucket: int | None
-    jobs: int
-
-
 def take_census(*, every_ms: int = 5_000, whole: bool = False) -> Statement[bool]:
     """Count the live jobs, unless done recently; with `whole`, only in a small table. Return whether it counted."""
     return statement("take_census", value, every_ms=every_ms, whole=whole)
@@ -248,21 +228,6 @@ def read_census() -> Statement[Census]:
 def count_live_jobs() -> Statement[int]:
     """Return the number of live jobs, counted now, up to MOST_COUNTED. For displays there is the census."""
     return statement("count_live_jobs", value, limit=MOST_COUNTED)
-
-
-def read_tallies(minutes: int) -> Statement[list[TallyLine]]:
-    """Return the tallies of the last `minutes`, including the current one."""
-    return statement("read_tallies", many(TallyLine), minutes=minutes, limit=MOST_TALLIES)
-
-
-def read_kind_tallies(minutes: int) -> Statement[list[KindTally]]:
-    """Return the tallies of each kind in the last `minutes`, including the current one."""
-    return statement("read_kind_tallies", many(KindTally), minutes=minutes, limit=MOST_TALLIES)
-
-
-def sum_tallies() -> Statement[dict[str, int]]:
-    """Return the number of completed and failed jobs within the time their history is kept."""
-    return statement("sum_tallies", lambda rows: {row[0]: int(row[1]) for row in rows})
 
 
 def _census(rows: Sequence[Row]) -> Census:

@@ -1,4 +1,4 @@
-"""Keeps the tables small: folds tallies, drops expired days, deletes ended rows elsewhere."""
+"""Keeps the tables small: drops expired days, deletes ended rows elsewhere."""
 
 from __future__ import annotations
 
@@ -8,13 +8,6 @@ from holdfast._store.statement import Statement, column, many, one, statement, v
 
 if TYPE_CHECKING:
     from datetime import datetime
-
-
-class TallySpan(NamedTuple):
-    """A minute, an hour or a day."""
-
-    since: datetime
-    until: datetime
 
 
 class ExpiredPartition(NamedTuple):
@@ -29,16 +22,6 @@ class Deletion(NamedTuple):
 
     rows: int
     until: datetime | None
-
-
-def unfolded_spans(*, limit: int, days: int = 4) -> Statement[list[TallySpan]]:
-    """Return the minutes, hours and days that have more rows than necessary."""
-    return statement("unfolded_spans", many(TallySpan), days=days, limit=limit)
-
-
-def fold_tallies(span: TallySpan) -> Statement[int]:
-    """Merge the rows of one span; return how many rows were saved."""
-    return statement("fold_tallies", value, since=span.since.isoformat(), until=span.until.isoformat())
 
 
 class SetBack(NamedTuple):

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._model.option import KEY_LIMIT, check_text
-from holdfast._store.answer import Answer, ErrorText, Id
+from holdfast._store.answer import Answer, Id
 from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.job import JobStatus, job_info
 from holdfast._store.statement import (
@@ -21,7 +21,6 @@ from holdfast._store.statement import (
     nothing,
     number_array,
     one,
-    one_or_none,
     statement,
     text_array,
     time_text,
@@ -90,6 +89,14 @@ class JobLine(Answer):
     order_key: str | None
     unique_key: str | None
     error_code: str | None
+    first_due_at: datetime
+    """When its first attempt was due; `available_at` is of the last or the next one."""
+    running_since: datetime | None
+    """Since when it runs; null: it does not."""
+    waited_ms: int | None
+    """How long all its attempts were due before they started; null: none has."""
+    ran_ms: int | None
+    """How long its handler ran in all attempts that ended; null: not known."""
 
 
 class Scan(NamedTuple):
@@ -136,24 +143,10 @@ class Look(NamedTuple):
     """Whether the search may end without it, with what was found before."""
 
 
-class DeadLetterGroup(Answer):
-    """Dead letters of one kind that failed for one reason."""
-
-    kind: str
-    queue: str
-    error_code: str
-    error: ErrorText | None
-    """Of the newest."""
-    jobs: int
-    first_at: datetime
-    last_at: datetime
-    newest: Id
-
-
-class DeadLetterScan(NamedTuple):
-    jobs: int
-    back_to: datetime | None
-    groups: list[DeadLetterGroup]
+class ActionResult(NamedTuple):
+    id: int
+    done: bool
+    answer: str
 
 
 class ChainTail(NamedTuple):
@@ -162,17 +155,6 @@ class ChainTail(NamedTuple):
     kind: str
     status: str
     finished_at: datetime | None
-
-
-class LastError(NamedTuple):
-    text: str | None
-    at: datetime
-
-
-class ActionResult(NamedTuple):
-    id: int
-    done: bool
-    answer: str
 
 
 def searches(which: Search) -> list[str]:
@@ -203,7 +185,7 @@ def end_search(settings: Mapping[str, str]) -> Statement[None]:
 
 def search_table(name: str, which: Search, span: Span, *, scan: int, limit: int) -> Statement[Scan]:
     """Scan at most `scan` jobs with one of `searches`, newest first, and return at most `limit` of them."""
-    return statement(name, _scan, **asdict(which) | _scanned(which, span), scan=scan, limit=limit)
+    return statement(name, _scan, **asdict(which) | scanned(which, span), scan=scan, limit=limit)
 
 
 def find_jobs(which: Search, *, limit: int, before: int | None = None) -> Generator[Look, Any, FoundJobs]:
@@ -246,17 +228,6 @@ def read_landmarks(created_from: datetime | None, created_until: datetime | None
     return statement("read_landmarks", one(Span), **_times(created_from, created_until))
 
 
-def group_dead_letters(which: Search, span: Span, *, scan: int, limit: int) -> Statement[DeadLetterScan]:
-    """Return the newest dead letters grouped by kind and error, without those that are being replayed."""
-
-    def read(rows: Sequence[Row]) -> DeadLetterScan:
-        groups = [DeadLetterGroup.of(*row[2:]) for row in rows if row[2] is not None]
-        return DeadLetterScan(rows[0][0], rows[0][1], groups)
-
-    params = _scanned(which, span)
-    return statement("group_dead_letters", read, kind=which.kind, queue=which.queue, **params, scan=scan, limit=limit)
-
-
 def read_payloads(jobs: Sequence[JobLine], *, largest: int) -> Statement[dict[int, str]]:
     """Return the payloads of these jobs as JSON text; those larger than `largest` bytes are left out."""
     return statement(
@@ -279,11 +250,6 @@ def read_found_jobs(jobs: Sequence[JobLine], arguments: DecodePayload) -> Statem
         limit=len(jobs),
         payloads=True,
     )
-
-
-def read_last_error() -> Statement[LastError | None]:
-    """Return the error of the latest dead letter. Run after `follow_ids`."""
-    return statement("read_last_error", one_or_none(LastError))
 
 
 def find_named_jobs(ids: Sequence[int]) -> Statement[dict[int, JobLine]]:
@@ -348,7 +314,8 @@ def _times(created_from: datetime | None, created_until: datetime | None) -> dic
     }
 
 
-def _scanned(which: Search, span: Span) -> dict[str, Parameter]:
+def scanned(which: Search, span: Span) -> dict[str, Parameter]:
+    """Return the parameters that bound a scan by id and by time."""
     times = _times(which.created_from, which.created_until)
     # No job ends before it is created, so older days are not read.
     return {**times, "kept_from": times["created_from"], "before": span.before, "least": span.least}

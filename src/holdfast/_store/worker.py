@@ -28,12 +28,14 @@ def register_worker(  # noqa: PLR0913 - one keyword per column
     versions: Mapping[str, int] | None = None,
     limits: Mapping[str, Mapping[str, int]] | None = None,
     settings: Mapping[str, int | None] | None = None,
+    app_version: str | None = None,
 ) -> Statement[int]:
     """Register a worker; return an id that no worker had before, a part of every fence.
 
     `identity`: proves the owner of the row where an id can repeat, as after a restore from a backup; statements without
     it trust the id. `versions`: payload versions that it takes, where newer than 1. `limits`: how long jobs may run, by
     kind: `{"max_runtime": ms}`, or `{"lease": ms}` for three leases. `settings`: the worker's settings, for operators.
+    `app_version`: of the application.
     """
     return statement(
         "register_worker",
@@ -48,6 +50,7 @@ def register_worker(  # noqa: PLR0913 - one keyword per column
         versions=json_text(versions),
         limits=json_text(limits),
         settings=json_text(settings),
+        app_version=app_version,
     )
 
 
@@ -175,6 +178,7 @@ class WorkerLine(Answer):
     host: str | None
     pid: int | None
     version: str | None
+    """Of Holdfast."""
     state: Literal["live", "silent", "stopped"]
     """`silent`: not stopped, and two heartbeats are missing."""
     started_at: datetime
@@ -185,6 +189,8 @@ class WorkerLine(Answer):
     queues: list[str]
     kinds: list[str]
     counters: dict[str, int]
+    app_version: str | None
+    """Of the application, as `HOLDFAST_APP_VERSION` names it; null: it is not set."""
 
 
 def list_workers(*, latest: int = 50) -> Statement[list[WorkerLine]]:
@@ -227,4 +233,4 @@ def resume_queue(name: str) -> Statement[bool]:
 
 
 def _workers(rows: Sequence[Row]) -> list[WorkerLine]:
-    return [WorkerLine.of(*row[:13], json.loads(row[13]) if row[13] else {}) for row in rows]
+    return [WorkerLine.of(*row[:13], json.loads(row[13]) if row[13] else {}, row[14]) for row in rows]

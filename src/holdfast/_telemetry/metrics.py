@@ -79,6 +79,7 @@ PROCESSED = _counter("processed", "attempt", "Attempts that ended, by outcome.",
 RETRIED = _counter("retried", "attempt", "Attempts that failed and will be made again.", "worker", "kind")
 DEAD_LETTER = _counter("dead_letter", "job", "Jobs that became dead letters.", "worker", "kind")
 RECOVERED_STUCK = _counter("recovered_stuck", "job", "Jobs whose lease had expired and was taken away.", "worker")
+ATTEMPT_WAIT = _histogram("attempt.wait", SECONDS, "s", "From due to started.", "worker", "kind")
 ATTEMPT_DURATION = _histogram("attempt.duration", SECONDS, "s", "How long handlers took.", "worker", "kind")
 STEPS = _counter("steps", "step", "Steps of stories, by what became of them.", "worker", "kind", "outcome")
 HELD = _gauge("held", "{job}", "Jobs that are claimed and whose ending is not written.", "worker", "queue")
@@ -113,8 +114,8 @@ RELAY_REFUSED = _counter("relay.refused", "try", "Tries to hand an event over th
 
 PROCESS = (
     TICKS, TICK_DURATION, TICK_PROCESSED, RUNNER_COUNTS, ENQUEUED, PROCESSED, RETRIED, DEAD_LETTER, RECOVERED_STUCK,
-    ATTEMPT_DURATION, STEPS, HELD, WORKER_UP, DATABASE_SERVED, DATABASE_ENDED, REAPER_RECOVERED, REAPER_STALE,
-    REAPER_RUNS, RELAY_PUBLISHED, RELAY_REFUSED,
+    ATTEMPT_WAIT, ATTEMPT_DURATION, STEPS, HELD, WORKER_UP, DATABASE_SERVED, DATABASE_ENDED, REAPER_RECOVERED,
+    REAPER_STALE, REAPER_RUNS, RELAY_PUBLISHED, RELAY_REFUSED,
 )  # fmt: skip
 
 # Read from the database, for all workers together.
@@ -131,7 +132,8 @@ QUEUE_BLOCKED = _gauge("queue.blocked", "{job}", "Jobs that wait for others.", "
 QUEUE_OLDEST = _gauge("queue.oldest_pending.age", "s", "How long the oldest due job has waited.", "queue")
 QUEUE_PAUSED = _gauge("queue.paused", "", "1 when a person has paused the queue, else 0.", "queue")
 QUEUE_ENDED = _gauge("queue.ended", "{job}", "Jobs that ended within the last five minutes.", "queue", "outcome")
-QUEUE_LATENCY = _gauge("queue.latency", "s", "From due to ended, within the last five minutes.", "queue", "quantile")
+QUEUE_WAIT = _gauge("queue.wait", "s", "From due to started, within the last five minutes.", "queue", "quantile")
+QUEUE_RUN = _gauge("queue.run", "s", "How long handlers ran, within the last five minutes.", "queue", "quantile")
 KIND_UNSERVED = _gauge("kind.unserved", "{job}", "Due jobs of a kind that no live worker takes.", "queue", "kind")
 PROBLEM = _gauge(
     "problem", "", "1 for each cause of what is wrong, as `holdfast status` names it.", "code", "severity", "title"
@@ -147,7 +149,7 @@ SUBSCRIPTION_PARKED = _gauge("subscription.parked", "{event}", "Events that were
 
 FLEET = (
     FLEET_UP, FLEET_WORKERS, FLEET_SILENT, FLEET_REAPER_AGE, FLEET_CENSUS_AGE, QUEUE_PENDING, QUEUE_DUE,
-    QUEUE_PROCESSING, QUEUE_STUCK, QUEUE_BLOCKED, QUEUE_OLDEST, QUEUE_PAUSED, QUEUE_ENDED, QUEUE_LATENCY,
+    QUEUE_PROCESSING, QUEUE_STUCK, QUEUE_BLOCKED, QUEUE_OLDEST, QUEUE_PAUSED, QUEUE_ENDED, QUEUE_WAIT, QUEUE_RUN,
     KIND_UNSERVED, PROBLEM, LIMIT_RUNNING, LIMIT_WAITING, LIMIT_OLDEST, STORY_SUSPENDED, STORY_OLDEST, SUBSCRIPTION_LAG,
     SUBSCRIPTION_AGE, SUBSCRIPTION_PARKED,
 )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -112,9 +112,14 @@ class Telemetry(Observer):
         self._tick(worker, "outbox", "completed", seconds, found)
 
     def claimed(self, worker: str, attempts: Sequence[Attempt]) -> None:
-        """Count the jobs that a worker holds."""
+        """Count the jobs that a worker holds, and how long they waited for it."""
         queues = Counter(_QUEUE(attempt.claimed) for attempt in attempts)
         self.series.add(it.HELD, {(worker, queue): count for queue, count in queues.items()})
+        waits: defaultdict[str, list[float]] = defaultdict(list)
+        for attempt in attempts:
+            waits[attempt.claimed.kind].append(attempt.claimed.waited / 1_000_000)
+        for kind, seconds in waits.items():
+            self._spread(it.ATTEMPT_WAIT, (worker, kind), seconds)
 
     def ended(self, worker: str, batch: EndedBatch) -> None:
         """Count attempts that ended, with their durations."""

@@ -81,8 +81,8 @@ def figures(overview: Overview, width: int) -> Text:
         (f"oldest {span(depth.oldest_due_seconds)}" if depth.due else "none waits", "plain"),
         (f"{compact(depth.processing)} running", "plain"),
         (f"{share(overview.failed, ended)} failed", "bad" if fails else "plain"),
-        (f"p95 {_latency(overview.latency.p95)}", "plain"),
-        (f"p99 {_latency(overview.latency.p99)}", "plain"),
+        (f"p95 waits {_time(overview.waiting.p95)}", "plain"),
+        (f"runs {_time(overview.running.p95)}", "plain"),
         (f"{compact(overview.retried)} retried", "plain"),
         (f"{compact(depth.blocked)} blocked", "plain"),
         (f"relays {compact(overview.relay_lag_events)} behind", "plain"),
@@ -95,7 +95,7 @@ def figures(overview: Overview, width: int) -> Text:
     return line
 
 
-def _latency(seconds: float | None) -> str:
+def _time(seconds: float | None) -> str:
     return "-" if seconds is None else span(seconds)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 from holdfast._model.retry import tries
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.requests import DeadLetterSearch, JobAction, JobFilter, JobSearch
-from holdfast._ops.wording import compact, counted, plain, since, stamp
+from holdfast._ops.wording import compact, counted, plain, since, span, stamp
 from holdfast._store.job import JobStatus
 from holdfast._store.search import MOST_LISTED
 from holdfast._top.cell import Cell, ago, ahead, number, state, word
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from holdfast._ops.caller import Person
     from holdfast._ops.responses.job import JobActionResult, JobStory
     from holdfast._ops.service import Service
-    from holdfast._store.search import DeadLetterGroup, JobLine, Looked
+    from holdfast._store.dead_letter import DeadLetterGroup
+    from holdfast._store.search import JobLine, Looked
     from holdfast._top.sheet import Query
 
 
@@ -80,10 +81,17 @@ def _story(job: JobStory, now: datetime) -> Iterator[str]:
         yield f"ended     {_time(job.finished_at, now)}"
     else:
         yield f"due       {stamp(job.available_at)}"
+    ran = job.ran_ms is not None and f", ran {span(job.ran_ms / 1000)}"
+    if job.running_since is not None:
+        limit = f" of at most {span(job.max_runtime_ms / 1000)}" if job.max_runtime_ms else ""
+        yield f"running   for {since(job.running_since, now)}{limit}, since {stamp(job.running_since)}"
+    if job.waited_ms is not None:
+        yield f"waited    {span(job.waited_ms / 1000)}{ran or ''}, first due {stamp(job.first_due_at)}"
     for wait in job.waits:
         yield f"waits     {wait.text}{f' {wait.command}' if wait.command else ''}"
     facts = {
         "worker": job.worker_name and f"{plain(job.worker_name)} ({job.worker})",
+        "version": job.app_version,
         "chain": None if job.chain_id == job.id else job.chain_id,
         "next": job.next_id,
         "order key": job.order_key,

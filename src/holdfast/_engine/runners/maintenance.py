@@ -28,12 +28,11 @@ from holdfast._store.maintenance import (
     delete_windows,
     delete_workers,
     expired_partitions,
-    fold_tallies,
-    unfolded_spans,
     unread_days,
 )
 from holdfast._store.schedule import end_lost_runs
 from holdfast._store.subscription import delete_positions, delete_readers
+from holdfast._store.tally import fold_tallies, unfolded_spans
 from holdfast._store.worker import ensure_partitions, list_workers, partition_lockers, unserved
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import quote
 
 from holdfast._ops.responses.fleet import Problem
-from holdfast._ops.wording import counted
+from holdfast._ops.wording import counted, plain, span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,6 +48,15 @@ class Case:
         if self.all_explained:
             return []
         return [line for line in self.facts.census.lines if line.due and (line.queue, line.kind) not in self._explained]
+
+    def version(self, workers: Iterable[str]) -> str:
+        """Return the version of the application that all these workers run, for a sentence; empty: there is none."""
+        names = set(workers)
+        versions = {worker.app_version for worker in self.live if worker.name in names}
+        if len(versions) != 1 or (version := versions.pop()) is None:
+            return ""
+        first = min(worker.started_at for worker in self.facts.workers if worker.app_version == version)
+        return f"version {plain(version, 60)}, deployed {span(self.age(first))} ago"
 
     def age(self, at: datetime | None) -> float:
         return 0.0 if at is None else max(0.0, (self.now - at).total_seconds())

@@ -75,13 +75,14 @@ def unread(case: Case) -> Iterator[Problem]:
         code = f"version {own}" if own != version else "the same version, but another model"
         deployed = max((worker.started_at for worker in case.live if worker.name == lines[0].worker), default=since)
         left = DEPLOY_GRACE - case.age(since)
+        of = case.version(line.worker for line in lines)
         until = f"for another {span(left)}, then they fail" if left > 0 else "while another worker reads them"
         yield case.problem(
             "payload_unread",
             f"Payloads of {kind} do not fit the code",
             f"{counted(jobs, 'job')} of {plain(kind, 200)} with payload version {version} cannot be read by the worker "
-            f"{plain(lines[0].worker)}, which started {span(case.age(deployed))} ago and reads {code}; "
-            f"they are given back {until}.",
+            f"{plain(lines[0].worker)}{f' ({of})' if of else ''}, which started {span(case.age(deployed))} ago and "
+            f"reads {code}; they are given back {until}.",
             "Deploy code that reads this version, or go back to the code that does.",
             about=kind,
             since=since,
@@ -142,7 +143,7 @@ def failing(case: Case) -> Iterator[Problem]:
                 "kind_failing",
                 f"Jobs of {kind} fail",
                 f"{failed:,} of {max(all_, failed):,} jobs of {plain(kind, 200)} failed for good within "
-                f"{FAILING_MINUTES} minutes{ended.error}.",
+                f"{FAILING_MINUTES} minutes{ended.error}{_of_version(case, ended)}.",
                 "Repair the cause, then retry the dead letters. Until then, pause the queue.",
                 about=kind,
                 since=since,
@@ -160,7 +161,7 @@ def failing(case: Case) -> Iterator[Problem]:
             yield case.problem(
                 "retry_storm",
                 f"Attempts of {kind} fail again and again",
-                f"{plain(kind, 200)} is retried {4 * retried:,} times a minute{ended.error}.",
+                f"{plain(kind, 200)} is retried {4 * retried:,} times a minute{ended.error}{_of_version(case, ended)}.",
                 "See what the handler calls. Pause the queue to spare it.",
                 about=kind,
                 since=min(error.since for error in ended.errors),
@@ -168,6 +169,11 @@ def failing(case: Case) -> Iterator[Problem]:
                 page=page("jobs", kind=kind),
                 command=f"holdfast queues pause {shlex.quote(queue)}",
             )
+
+
+def _of_version(case: Case, ended: _Ended) -> str:
+    version = case.version(error.worker for error in ended.errors)
+    return f"; all in {version}" if version else ""
 
 
 def _is_quiet(case: Case, queue: str, kind: str, ended: _Ended) -> bool:

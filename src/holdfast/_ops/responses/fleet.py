@@ -132,7 +132,10 @@ class KindLine(Answer):
     workers: int
     completed: int
     failed: int
-    latency: Latency
+    waiting: Percentiles
+    """How long attempts were due before they started."""
+    running: Percentiles
+    """How long handlers ran, by attempt."""
 
 
 class Kinds(Answer):
@@ -199,12 +202,15 @@ class Problem(Answer):
     """A command that helps; null where none does."""
 
 
-class Latency(Answer):
-    """From due to ended, in seconds; null where nothing ended. Read from buckets, so it is near, not exact."""
+class Percentiles(Answer):
+    """In seconds, each wrong by at most 5 %; null: no attempt ended."""
 
     p50: float | None
+    """Half of all are below it."""
     p95: float | None
+    """95 of 100 are below it."""
     p99: float | None
+    """99 of 100 are below it."""
 
 
 class Minute(Answer):
@@ -215,7 +221,10 @@ class Minute(Answer):
     failed: int
     retried: int
     cancelled: int
-    latency: Latency
+    waiting: Percentiles
+    """How long attempts were due before they started."""
+    running: Percentiles
+    """How long handlers ran, by attempt."""
 
 
 class Depth(Answer):
@@ -239,7 +248,10 @@ class QueueOverview(Answer):
     completed: int
     """Within the minutes shown."""
     failed: int
-    latency: Latency
+    waiting: Percentiles
+    """How long attempts were due before they started."""
+    running: Percentiles
+    """How long handlers ran, by attempt."""
     minutes: list[Minute]
 
 
@@ -267,7 +279,10 @@ class Overview(Answer):
     completed: int
     failed: int
     retried: int
-    latency: Latency
+    waiting: Percentiles
+    """How long attempts were due before they started."""
+    running: Percentiles
+    """How long handlers ran, by attempt."""
     minutes: list[Minute]
     """Oldest first, one for each of the minutes asked for, the present one included."""
     queues: list[QueueOverview]

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from holdfast._ops.caller import Role  # noqa: TC001 - pydantic reads the annotations
 from holdfast._store.answer import Answer, ErrorText, Id
 from holdfast._store.bulk_action_line import BulkAction, RefusedJob  # noqa: TC001 - as above
+from holdfast._store.dead_letter import DeadLetterGroup  # noqa: TC001 - as above
 from holdfast._store.inspect import AttemptLine  # noqa: TC001 - as above
 from holdfast._store.job import JobStatus  # noqa: TC001 - as above
-from holdfast._store.search import DeadLetterGroup, JobLine, Looked
+from holdfast._store.search import JobLine, Looked
 from holdfast._store.step import StepLine  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
@@ -152,6 +153,8 @@ class JobStory(JobLine):
     locked_until: datetime | None
     cancel_requested_at: datetime | None
     worker_name: str | None
+    app_version: str | None
+    """The version of the application that runs it or ran it last; null: not known."""
     chain_id: Id
     next_id: Id | None
     payload: Any

@@ -1,6 +1,6 @@
 -- name: complete_job
 -- As text first: see publish_event.
-SELECT holdfast.complete_job(%(id)s, %(token)s, %(worker)s, %(result)s::text::json, %(next)s::text::json, %(ran_ms)s::integer)
+SELECT holdfast.complete_job(%(id)s, %(token)s, %(worker)s, %(result)s::text::json, %(next)s::text::json, %(ran_ms)s::real)
 
 -- name: complete_batch
 SELECT id, token, answer FROM holdfast.complete_batch(%(worker)s, %(endings)s)

@@ -41,13 +41,16 @@ FROM holdfast.order_stop s WHERE s.order_key = %(key)s AND s.job_id = %(id)s
 -- If there are too many, the latest, and the tracebacks of only the last twenty, because they are long. A first attempt that completed has
 -- no row there: it is read from the job's own row.
 SELECT a.attempt, a.outcome::text, a.ended_at, a.worker_id, w.name, a.error_code, a.error,
-    a.ended_at - a.ran_ms * interval '1 millisecond', a.ran_ms / 1000.0::double precision,
-    CASE WHEN row_number() OVER (ORDER BY a.ended_at DESC, a.lock_token DESC) <= 20 THEN a.traceback END
+    coalesce(a.ended_at - a.ran_ms * interval '1 millisecond', a.claimed_at), a.ran_ms / 1000.0::double precision,
+    CASE WHEN row_number() OVER (ORDER BY a.ended_at DESC, a.lock_token DESC) <= 20 THEN a.traceback END, a.due_at,
+    extract(epoch FROM a.claimed_at - a.due_at)::double precision, w.app_version
 FROM (SELECT %(id)s::bigint AS id) AS asked, LATERAL (
-    SELECT t.attempt, t.outcome, t.ended_at, t.worker_id, t.lock_token, t.error_code, t.error, t.ran_ms, t.traceback
+    SELECT t.attempt, t.outcome, t.ended_at, t.worker_id, t.lock_token, t.error_code, t.error, t.ran_ms, t.traceback, t.due_at, t.claimed_at
     FROM holdfast.attempt t WHERE t.job_id = asked.id
-    UNION ALL SELECT h.attempt, 'completed', h.finished_at, h.worker_id, NULL, NULL, NULL, h.ran_ms, NULL
-    FROM holdfast.job_history h WHERE h.id = asked.id AND h.status = 'completed' AND h.attempt = 1 AND h.worker_id IS NOT NULL) AS a
+    UNION ALL SELECT h.attempt, 'completed', h.finished_at, h.worker_id, NULL, NULL, NULL, h.ran_ms, NULL, h.available_at,
+        h.available_at + h.waited_ms * interval '1 millisecond'
+    FROM holdfast.job_history h
+    WHERE h.id = asked.id AND h.status = 'completed' AND h.attempt = 1 AND h.first_due_at IS NULL AND h.worker_id IS NOT NULL) AS a
     LEFT JOIN holdfast.worker w ON w.id = a.worker_id
 ORDER BY a.ended_at DESC, a.lock_token DESC LIMIT %(limit)s
 
@@ -59,7 +62,7 @@ SELECT r.replay_id, found.status, r.replayed_at FROM holdfast.replay r, LATERAL 
 WHERE r.job_id = %(id)s ORDER BY r.replay_id DESC LIMIT %(limit)s
 
 -- name: read_worker
-SELECT w.id, w.name, w.started_at, w.heartbeat_at, w.stopped_at, w.stop_reason FROM holdfast.worker w WHERE w.id = %(id)s LIMIT 1
+SELECT w.id, w.name, w.started_at, w.heartbeat_at, w.stopped_at, w.stop_reason, w.app_version FROM holdfast.worker w WHERE w.id = %(id)s LIMIT 1
 
 -- name: delete_job
 SELECT holdfast.delete_job(%(id)s)
@@ -101,20 +104,3 @@ FROM (SELECT) AS always LEFT JOIN (SELECT * FROM holdfast.census ORDER BY at DES
 
 -- name: count_live_jobs
 SELECT count(*) FROM (SELECT FROM holdfast.job LIMIT %(limit)s) AS live
-
--- name: read_tallies
-SELECT minute, queue, outcome::text, bucket, sum(jobs)::bigint FROM holdfast.tally
-WHERE minute >= date_trunc('minute', now()) - (%(minutes)s - 1) * interval '1 minute'
-GROUP BY minute, queue, outcome, bucket ORDER BY minute LIMIT %(limit)s
-
--- name: read_kind_tallies
-SELECT queue, kind, outcome::text, bucket, sum(jobs)::bigint FROM holdfast.tally
-WHERE minute >= date_trunc('minute', now()) - (%(minutes)s - 1) * interval '1 minute'
-GROUP BY queue, kind, outcome, bucket LIMIT %(limit)s
-
--- name: sum_tallies
--- Jobs that ended within the time that their history is kept.
-SELECT t.outcome::text, sum(t.jobs)::bigint FROM holdfast.tally t JOIN holdfast.retention r
-    ON r.family = CASE t.outcome WHEN 'completed' THEN 'job_history' WHEN 'failed' THEN 'job_failed' END
-WHERE t.outcome IN ('completed', 'failed') AND t.minute >= date_trunc('day', now() - r.keep, 'UTC')
-GROUP BY t.outcome LIMIT 2

@@ -20,7 +20,7 @@ SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::int
 -- name: claim_named
 -- The jobs of these ids, whatever else is due. A name is not proof: the job is taken only if the worker may claim it anyway, and not if
 -- claim_jobs would have to decide something about it. A locked row cannot move before the statement ends, so its ctid identifies it.
-UPDATE holdfast.job j SET status = 'processing', attempt = least(j.attempt + 1, 32767), locked_by = %(worker)s::bigint,
+UPDATE holdfast.job j SET status = 'processing', claimed_at = now(), attempt = least(j.attempt + 1, 32767), locked_by = %(worker)s::bigint,
     lock_token = (SELECT nextval('holdfast.token')), locked_until = now() + (%(leases)s::integer[])
         [coalesce(array_position(%(lease_kinds)s::text[], j.kind), 0) + 1] * interval '1 millisecond'
 WHERE j.ctid = ANY (ARRAY(
@@ -51,7 +51,7 @@ WITH free AS MATERIALIZED (
 seen AS MATERIALIZED (
     SELECT * FROM free UNION ALL SELECT 0, 63 WHERE NOT EXISTS (SELECT FROM free)
         AND CASE %(windows)s::integer WHEN 8 THEN pg_try_advisory_xact_lock(hashtext('holdfast.claim ' || %(queue)s::text), 8) ELSE true END)
-UPDATE holdfast.job j SET status = 'processing', attempt = least(j.attempt + 1, 32767), locked_by = %(worker)s::bigint,
+UPDATE holdfast.job j SET status = 'processing', claimed_at = now(), attempt = least(j.attempt + 1, 32767), locked_by = %(worker)s::bigint,
     lock_token = (SELECT nextval('holdfast.token')), locked_until = now() + (%(leases)s::integer[])
         [coalesce(array_position(%(lease_kinds)s::text[], j.kind), 0) + 1] * interval '1 millisecond'
 WHERE j.ctid = ANY ((
@@ -84,7 +84,8 @@ i.later IS NULL AND i.suspect IS NULL AND i.available_at <= now()
 j.id, j.lock_token, j.queue, j.kind, j.payload::text, j.headers::text, coalesce(j.payload_version, 1::smallint), j.attempt,
     j.max_attempts, j.priority, j.available_at, coalesce(j.chain_id, j.id), j.order_key, coalesce(j.expires_at <= now(), false),
     j.cancel_requested_at IS NOT NULL, j.created_at > now() - interval '10 minutes', j.blockers_left IS NOT NULL,
-    j.blocker_failed IS TRUE AND j.run_anyway IS NOT TRUE, (1000000 * date_part('epoch', j.created_at))::bigint
+    j.blocker_failed IS TRUE AND j.run_anyway IS NOT TRUE, (1000000 * date_part('epoch', j.created_at))::bigint,
+    (1000000 * date_part('epoch', j.claimed_at - j.available_at))::bigint
 
 -- name: shorten_leases
 SELECT holdfast.shorten_leases()
@@ -103,34 +104,39 @@ SELECT id, token, answer FROM holdfast.check_claims(%(worker)s, %(ids)s::bigint[
 
 -- name: complete_jobs
 SELECT id, token, answer FROM holdfast.complete_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[],
-    %(ran)s::integer[])
+    %(ran)s::real[])
 
 -- name: complete_plain
 -- As complete_jobs, without the function around it. Returns null if all were completed, else the ids of those that were. It needs the partitions
 -- of today and tomorrow, and completes nothing without them. Every part of the statement but notify_ended has one snapshot: that looks for
 -- watchers in a later one, when the transaction has an id.
 WITH gone AS (
-    DELETE FROM holdfast.job j USING unnest(%(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[], %(ran)s::integer[]) AS g (id, token, result, ms)
+    DELETE FROM holdfast.job j USING unnest(%(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[], %(ran)s::real[]) AS g (id, token, result, ms)
     WHERE j.id = g.id AND j.lock_token = coalesce(g.token, (%(tokens)s::bigint[])[1]) AND j.locked_by = %(worker)s::bigint
         AND j.order_key IS NULL AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL AND j.limits IS NULL
         AND (SELECT to_regclass('holdfast.job_history_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
             AND to_regclass('holdfast.job_history_' || to_char((now() + interval '1 day') AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
             AND set_config('lock_timeout', '100ms', true) IS NOT NULL)
     RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
-        j.replay_of, j.group_id, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result,
-        coalesce(g.ms, (SELECT (%(ran)s::integer[])[1] WHERE cardinality(%(ran)s::integer[]) = 1)) AS ran_ms),
+        j.replay_of, j.group_id, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error,
+        j.first_due_at, holdfast.waited(j.available_at, j.claimed_at) AS waited, j.claimed_at, j.waited_ms, j.ran_ms, g.result,
+        coalesce(g.ms, (SELECT (%(ran)s::real[])[1] WHERE cardinality(%(ran)s::real[]) = 1)) AS ms),
 attempts AS (
-    INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, ran_ms)
-    SELECT id, now(), %(worker)s::bigint, lock_token, 'completed', attempt, ran_ms FROM gone WHERE attempt > 1),
+    INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, ran_ms, due_at, claimed_at)
+    SELECT id, now(), %(worker)s::bigint, lock_token, 'completed', attempt, ms, available_at, claimed_at FROM gone
+    WHERE attempt > 1 OR first_due_at IS NOT NULL),
 tallied AS (
-    INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, bucket, outcome, queue, kind)
-    SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at),
-        holdfast.latency_bucket(now() - available_at), 'completed', queue, kind
-    FROM gone GROUP BY queue, kind, 5),
+    INSERT INTO holdfast.tally (minute, jobs, times, outcome, queue, kind)
+    SELECT date_trunc('minute', now()), sum(n) FILTER (WHERE ran IS NULL), array_agg(512 * n + coalesce(ran + 256, waited)), 'completed', queue, kind
+    FROM (SELECT queue, kind, holdfast.time_bucket(waited) AS waited, holdfast.time_bucket(ms) AS ran, count(*) AS n
+          FROM gone GROUP BY GROUPING SETS ((queue, kind, 3), (queue, kind, 4))) AS t
+    GROUP BY queue, kind),
 kept AS (
-    INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, attempt, max_attempts, priority,
+    INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, waited_ms, first_due_at,
+        attempt, max_attempts, priority,
         payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error)
-    SELECT id, created_at, available_at, now(), %(worker)s::bigint, 'completed', ran_ms, attempt, max_attempts, priority,
+    SELECT id, created_at, available_at, now(), %(worker)s::bigint, 'completed', holdfast.with_before(ms, ran_ms),
+        holdfast.with_before(waited, waited_ms), first_due_at, attempt, max_attempts, priority,
         payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
     FROM gone)
 SELECT CASE WHEN done.jobs < cardinality(%(ids)s::bigint[]) THEN coalesce(done.ids, '{}') END, holdfast.notify_ended(done.ids || done.chains),
@@ -141,7 +147,7 @@ FROM (SELECT count(*) AS jobs, array_agg(id) AS ids, array_agg(chain_id) FILTER 
 
 -- name: finish_jobs
 SELECT id, token, next_id, answer FROM holdfast.finish_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[], %(endings)s,
-    %(ran)s::integer[])
+    %(ran)s::real[])
 
 -- name: release_strays
 SELECT id FROM holdfast.release_strays(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(identity)s::uuid)

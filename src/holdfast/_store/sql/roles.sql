@@ -110,7 +110,7 @@ BEGIN
             ('holdfast_viewer', 'SELECT ON holdfast.event_id_seq'),
             ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.lag, holdfast.position_of, holdfast.last_event_id, holdfast.cluster,
                 holdfast.positions_are_valid'),
-            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.take_census, holdfast.expiry_clock'),
+            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.take_census, holdfast.expiry_clock, holdfast.waited, holdfast.with_before'),
             ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.get_job, holdfast.find_ended, holdfast.history_spans, holdfast.todays_span,
                 holdfast.chains_left, holdfast.group_progress, holdfast.members_of')
         ) AS x (member, rights) ON x.member = r.rolname

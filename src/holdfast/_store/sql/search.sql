@@ -29,11 +29,13 @@ SELECT pg_catalog.set_config('enable_seqscan', %(seqscan)s, true), pg_catalog.se
 
 -- part: live_columns
 j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
-    NULL::timestamptz, j.locked_by, j.order_key, j.unique_key, j.last_error_code
+    NULL::timestamptz, j.locked_by, j.order_key, j.unique_key, j.last_error_code, coalesce(j.first_due_at, j.available_at), j.claimed_at,
+    holdfast.with_before(holdfast.waited(j.available_at, j.claimed_at), j.waited_ms), j.ran_ms
 
 -- part: ended_columns
 j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
-    j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
+    j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code, coalesce(j.first_due_at, j.available_at), NULL::timestamptz,
+    j.waited_ms, j.ran_ms
 
 -- part: matches
 (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status)
@@ -105,22 +107,30 @@ SELECT coalesce((SELECT last_id FROM holdfast.landmark WHERE at <= %(created_fro
         9223372036854775807)
 
 -- name: group_dead_letters
--- Those that are not replayed.
+-- Those that are not replayed. The versions are those of the application that ran their last attempts, the latest first.
 WITH scanned AS MATERIALIZED (
     SELECT f.* FROM (
-        SELECT j.id, j.created_at, j.finished_at, j.kind, j.queue, j.last_error_code, j.last_error FROM holdfast.job_failed j
+        SELECT j.id, j.created_at, j.finished_at, j.worker_id, j.kind, j.queue, j.last_error_code, j.last_error FROM holdfast.job_failed j
         WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= %(kept_from)s::text::timestamptz
         ORDER BY j.id DESC LIMIT %(scan)s) AS f),
 reach AS (SELECT count(*) AS jobs, min(created_at) AS back_to FROM scanned),
-groups AS (
-    SELECT l.kind, l.queue, coalesce(l.last_error_code, '') AS error_code, count(*) AS jobs, min(l.finished_at) AS first_at,
+by_worker AS MATERIALIZED (
+    SELECT l.kind, l.queue, coalesce(l.last_error_code, '') AS error_code, l.worker_id, count(*) AS jobs, min(l.finished_at) AS first_at,
         max(l.finished_at) AS last_at, max(l.id) AS newest
     FROM scanned l
     WHERE (%(kind)s::text IS NULL OR l.kind = %(kind)s::text) AND (%(queue)s::text IS NULL OR l.queue = %(queue)s::text)
       AND l.created_at >= %(created_from)s::text::timestamptz AND l.created_at < %(created_until)s::text::timestamptz
       AND NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = l.id)
-    GROUP BY l.kind, l.queue, coalesce(l.last_error_code, '') ORDER BY count(*) DESC, max(l.id) DESC LIMIT %(limit)s)
-SELECT r.jobs, r.back_to, g.kind, g.queue, g.error_code, l.last_error, g.jobs, g.first_at, g.last_at, g.newest
+    GROUP BY l.kind, l.queue, coalesce(l.last_error_code, ''), l.worker_id),
+groups AS (
+    SELECT o.kind, o.queue, o.error_code, sum(o.jobs)::bigint AS jobs, min(o.first_at) AS first_at, max(o.last_at) AS last_at, max(o.newest) AS newest
+    FROM by_worker o GROUP BY o.kind, o.queue, o.error_code ORDER BY sum(o.jobs) DESC, max(o.newest) DESC LIMIT %(limit)s)
+SELECT r.jobs, r.back_to, g.kind, g.queue, g.error_code, l.last_error, g.jobs, g.first_at, g.last_at, g.newest,
+    (SELECT json_agg(json_build_array(v.app_version, v.jobs, v.first_at, v.last_at) ORDER BY v.first_at DESC)::text FROM (
+        SELECT w.app_version, sum(o.jobs) AS jobs, min(o.first_at) AS first_at, max(o.last_at) AS last_at
+        FROM by_worker o JOIN holdfast.worker w ON w.id = o.worker_id
+        WHERE o.kind = g.kind AND o.queue = g.queue AND o.error_code = g.error_code AND w.app_version IS NOT NULL
+        GROUP BY w.app_version ORDER BY min(o.first_at) DESC LIMIT 10) AS v)
 FROM reach r LEFT JOIN (groups g JOIN scanned l ON l.id = g.newest) ON true
 ORDER BY g.jobs DESC NULLS LAST, g.newest DESC LIMIT %(limit)s
 

@@ -1,6 +1,6 @@
 -- name: register_worker
 SELECT holdfast.register_worker(%(name)s, %(host)s, %(pid)s, %(version)s, %(queues)s::text[], %(kinds)s::text[],
-    %(identity)s::uuid, %(versions)s::json, %(limits)s::json, %(settings)s::json)
+    %(identity)s::uuid, %(versions)s::json, %(limits)s::json, %(settings)s::json, %(app_version)s)
 
 -- name: served_version
 -- The newest payload of a kind that a live worker takes.
@@ -78,7 +78,7 @@ SELECT id FROM holdfast.identity LIMIT 1
 SELECT w.id, w.name, w.host, w.pid, w.version, CASE WHEN w.stopped_at IS NOT NULL THEN 'stopped'
         WHEN w.heartbeat_at > now() - coalesce(1.5 * (w.settings ->> 'heartbeat_ms')::integer + 2000, 60000) * interval '1 millisecond'
             THEN 'live' ELSE 'silent' END AS state,
-    w.started_at, w.heartbeat_at, w.reaped_at, w.stopped_at, w.stop_reason, w.queues, w.kinds, w.counters::text
+    w.started_at, w.heartbeat_at, w.reaped_at, w.stopped_at, w.stop_reason, w.queues, w.kinds, w.counters::text, w.app_version
 FROM (SELECT id FROM (SELECT id FROM holdfast.worker WHERE stopped_at IS NULL ORDER BY heartbeat_at DESC LIMIT %(limit)s) AS live
       UNION SELECT id FROM (SELECT id FROM holdfast.worker ORDER BY id DESC LIMIT %(latest)s) AS latest) AS chosen
     JOIN holdfast.worker w USING (id)

@@ -19,6 +19,7 @@ CREATE TABLE holdfast.job (
     locked_until        timestamptz,
     lock_token          bigint,
     locked_by           bigint,                 -- worker.id, new and durable at each start: a token alone is not crash-safe
+    claimed_at          timestamptz,            -- from then on it runs
     status              holdfast.status NOT NULL DEFAULT 'pending',
     attempt             smallint NOT NULL DEFAULT 0,                                      -- stays at 32767
     max_attempts        smallint DEFAULT 3 CHECK (max_attempts BETWEEN 1 AND 1000),       -- null: no limit
@@ -30,6 +31,10 @@ CREATE TABLE holdfast.job (
     later               boolean,                -- true: it was not due when this was set, and stands in job_later until a claim promotes it
     expires_at          timestamptz,
     cancel_requested_at timestamptz,
+    -- Null until an attempt was not the last one: when the first was due, and how long all before this one waited and ran.
+    first_due_at        timestamptz,
+    waited_ms           integer,
+    ran_ms              integer,
     chain_id            bigint,                 -- null: this job is the first of its chain
     replay_of           bigint,                 -- the dead letter that this job replays
     group_id            bigint,                 -- the job that runs after this chain and the others of its group; see 32_groups

@@ -9,7 +9,8 @@ CREATE TABLE holdfast.job_history (
     finished_at     timestamptz NOT NULL,
     worker_id       bigint,
     status          holdfast.status NOT NULL,
-    ran_ms          integer,                    -- how long the handler of the last attempt ran; null: not known
+    ran_ms          integer,                    -- how long the handler ran in all attempts; null: not known
+    waited_ms       integer,                    -- how long it was due before them; null: it was never claimed
     attempt         smallint NOT NULL,
     max_attempts    smallint,
     priority        smallint NOT NULL,
@@ -18,6 +19,7 @@ CREATE TABLE holdfast.job_history (
     chain_id        bigint,
     replay_of       bigint,
     order_seq       bigint,
+    first_due_at    timestamptz,                -- null: available_at, it had one attempt
     queue           text COLLATE "C" NOT NULL,
     kind            text COLLATE "C" NOT NULL,
     payload         json,
@@ -60,6 +62,8 @@ CREATE TABLE holdfast.attempt (
     outcome    holdfast.outcome NOT NULL,
     attempt    smallint NOT NULL,
     ran_ms     integer,                         -- how long the handler ran; null: not known
+    due_at     timestamptz,
+    claimed_at timestamptz,
     error_code text,
     error      text,
     traceback  text,                            -- of the error, masked and bounded
@@ -100,14 +104,12 @@ CREATE INDEX run_running ON holdfast.run (started_at) WHERE finished_at IS NULL;
 CREATE INDEX run_started ON holdfast.run (started_at);
 
 -- Counts for operators, appended with each flush and folded later: there is no counter that every worker updates. There is no index,
--- because every finish would pay for it: with 2,000,000 folded rows that an open snapshot keeps, a page reads the last hour in about 0.2 s,
--- and maintenance finds what to fold in the same time.
+-- because every finish would pay for it: a page reads the days that it shows, and maintenance the last ten.
 CREATE TABLE holdfast.tally (
     minute      timestamptz NOT NULL,
-    latency     interval,                       -- from due to ended: the sum over the jobs that ended
-    latency_max interval,
     jobs        bigint NOT NULL,                -- of a day, when it is folded
-    bucket      smallint,                       -- of the latency, for percentiles; null: these jobs did not end
+    -- How long attempts waited and ran: a count for each bucket that has some, as count * 512 + bucket, and 256 more for how long they ran.
+    times       bigint[],
     outcome     holdfast.outcome NOT NULL,
     queue       text COLLATE "C" NOT NULL,
     kind        text COLLATE "C" NOT NULL,
@@ -116,8 +118,21 @@ CREATE TABLE holdfast.tally (
 CREATE TABLE holdfast.tally_days PARTITION OF holdfast.tally FOR VALUES IN (NULL) PARTITION BY RANGE (minute);
 CREATE TABLE holdfast.tally_late PARTITION OF holdfast.tally FOR VALUES IN (true);
 
--- The bucket of a latency: 0 is below the first bound, 24 above the last. The first digit of a latency is enough for operators.
--- Called by complete_jobs, leave_jobs, job.sql complete_plain.
-CREATE FUNCTION holdfast.latency_bucket(latency interval) RETURNS smallint
-    LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN width_bucket(latency,
-        '{1ms,2ms,5ms,10ms,20ms,50ms,100ms,200ms,500ms,1s,2s,5s,10s,20s,30s,1min,2min,5min,10min,30min,1h,2h,6h,1d}'::interval[])::smallint;
+-- The bucket of a time in milliseconds: 0 is up to 0.1 ms, and the bound of each is 1.1 times that of the one before, so that the value given
+-- for a bucket is wrong by less than 5 %. 254 is all above 34 days, 255 not known.
+-- Called by complete_jobs, leave_jobs, give_back_jobs, job.sql complete_plain.
+CREATE FUNCTION holdfast.time_bucket(ms double precision) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN CASE WHEN ms IS NULL THEN 255 WHEN ms <= 0.1 THEN 0
+        ELSE least(ceil(ln(10 * ms) / 0.0953101798043249), 254)::integer END;
+
+-- How many milliseconds a job was due before it was claimed.
+-- Called by complete_jobs, leave_jobs, give_back_jobs, job.sql complete_plain, search.sql end_search.
+CREATE FUNCTION holdfast.waited(due_at timestamptz, claimed_at timestamptz) RETURNS double precision
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN CASE WHEN claimed_at > due_at THEN 1000 * date_part('epoch', claimed_at - due_at)
+        WHEN claimed_at IS NOT NULL THEN 0 END;
+
+-- The milliseconds of this attempt and of those before; null where neither is known.
+-- Called by complete_jobs, leave_jobs, give_back_jobs, job.sql complete_plain, search.sql end_search.
+CREATE FUNCTION holdfast.with_before(ms double precision, before integer) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN CASE WHEN coalesce(ms, before) IS NOT NULL
+        THEN least(coalesce(ms, 0) + coalesce(before, 0), 2147483647)::integer END;

@@ -12,7 +12,8 @@ CREATE TABLE holdfast.worker (
     pid          integer,
     name         text NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 200),
     host         text,
-    version      text,
+    version      text,                          -- of Holdfast
+    app_version  text CHECK (octet_length(app_version) BETWEEN 1 AND 200),     -- of the application; null: it did not say
     queues       text[] NOT NULL DEFAULT '{}',
     kinds        text[] NOT NULL DEFAULT '{}',
     counters     json,
@@ -56,14 +57,14 @@ END $$;
 -- A worker's id is never issued twice, whatever crashes: its row is on disk before the first claim names it.
 -- Called by worker.sql register_worker.
 CREATE FUNCTION holdfast.register_worker(name text, host text, pid integer, version text, queues text[], kinds text[],
-    identity uuid DEFAULT NULL, versions json DEFAULT NULL, limits json DEFAULT NULL, settings json DEFAULT NULL) RETURNS bigint
+    identity uuid DEFAULT NULL, versions json DEFAULT NULL, limits json DEFAULT NULL, settings json DEFAULT NULL, app_version text DEFAULT NULL) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     made bigint;
 BEGIN
     PERFORM set_config('synchronous_commit', 'on', true);
-    INSERT INTO holdfast.worker (name, host, pid, version, queues, kinds, identity, versions, limits, settings)
-    VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, gen_random_uuid()), $8, $9, $10) RETURNING id INTO made;
+    INSERT INTO holdfast.worker (name, host, pid, version, queues, kinds, identity, versions, limits, settings, app_version)
+    VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, gen_random_uuid()), $8, $9, $10, $11) RETURNING id INTO made;
     PERFORM holdfast.raise_tokens();
     RETURN made;
 END $$;

@@ -211,7 +211,7 @@ CREATE FUNCTION holdfast.claim_jobs(worker bigint, queues text[], slots integer[
     first_window integer DEFAULT 0, later_at timestamptz DEFAULT NULL, later_id bigint DEFAULT 0)
     RETURNS TABLE (id bigint, lock_token bigint, queue text, kind text, payload text, headers text, payload_version smallint,
         attempt smallint, max_attempts smallint, priority smallint, available_at timestamptz, chain_id bigint, order_key text,
-        expired boolean, cancelled boolean, young boolean, has_blockers boolean, blocker_failed boolean, created bigint,
+        expired boolean, cancelled boolean, young boolean, has_blockers boolean, blocker_failed boolean, created bigint, waited bigint,
         call_again boolean, call_looking bigint, call_next_due bigint, call_crowded boolean, call_promoted_at timestamptz, call_promoted_id bigint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -420,7 +420,8 @@ BEGIN
                         need := need - cardinality(rows);
                         -- A locked row cannot move before this transaction ends, so its ctid identifies it.
                         RETURN QUERY
-                        UPDATE holdfast.job j SET status = 'processing', attempt = least(j.attempt + 1, 32767), locked_by = worker, lock_token = token,
+                        UPDATE holdfast.job j SET status = 'processing', claimed_at = now(), attempt = least(j.attempt + 1, 32767), locked_by = worker,
+                            lock_token = token,
                             locked_until = now() + leases[coalesce(array_position(lease_kinds, j.kind), 0) + 1] * interval '1 millisecond',
                             limit_key = j.limits[1]
                         WHERE j.ctid = ANY (rows)
@@ -429,6 +430,7 @@ BEGIN
                             coalesce(j.expires_at <= now(), false), j.cancel_requested_at IS NOT NULL,
                             j.created_at > now() - interval '10 minutes', j.blockers_left IS NOT NULL,
                             j.blocker_failed IS TRUE AND j.run_anyway IS NOT TRUE, (1000000 * date_part('epoch', j.created_at))::bigint,
+                            (1000000 * date_part('epoch', j.claimed_at - j.available_at))::bigint,
                             NULL::boolean, NULL::bigint, NULL::bigint, NULL::boolean, NULL::timestamptz, NULL::bigint;
                     END IF;
                     EXIT WHEN need <= 0 OR (parked = 0 AND (NOT more OR rows = '{}'));
@@ -464,7 +466,7 @@ BEGIN
         IF (partly OR turns) AND need < wanted THEN
             RETURN QUERY SELECT lanes.due_ids[n], NULL::bigint, queues[lanes.this_queue], lanes.due_kinds[n], NULL::text, NULL::text,
                 NULL::smallint, NULL::smallint, NULL::smallint, lanes.due_levels[n], lanes.due_times[n], NULL::bigint, NULL::text,
-                turns, NULL::boolean, NULL::boolean, NULL::boolean, NULL::boolean, NULL::bigint,
+                turns, NULL::boolean, NULL::boolean, NULL::boolean, NULL::boolean, NULL::bigint, NULL::bigint,
                 NULL::boolean, NULL::bigint, NULL::bigint, NULL::boolean, NULL::timestamptz, NULL::bigint FROM generate_series(1, first - 1) AS n;
         END IF;
         q := lanes.this_queue + 1;

@@ -8,7 +8,7 @@
 CREATE FUNCTION holdfast.claim_suspects(worker bigint, queues text[], kinds text[], leases integer[], most integer)
     RETURNS TABLE (id bigint, lock_token bigint, queue text, kind text, payload text, headers text, payload_version smallint,
         attempt smallint, max_attempts smallint, priority smallint, available_at timestamptz, chain_id bigint, order_key text,
-        expired boolean, cancelled boolean, young boolean, has_blockers boolean, blocker_failed boolean, created bigint)
+        expired boolean, cancelled boolean, young boolean, has_blockers boolean, blocker_failed boolean, created bigint, waited bigint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan AS $$
@@ -37,7 +37,7 @@ BEGIN
         EXIT WHEN rows <> '{}' OR keyed = '{}' OR cardinality(passed_by) > 1000;
     END LOOP;
     RETURN QUERY
-    UPDATE holdfast.job j SET status = 'processing', attempt = least(j.attempt + 1, 32767), locked_by = worker, lock_token = t.token,
+    UPDATE holdfast.job j SET status = 'processing', claimed_at = now(), attempt = least(j.attempt + 1, 32767), locked_by = worker, lock_token = t.token,
         locked_until = now() + leases[CASE WHEN cardinality(leases) = 1 THEN 1 ELSE array_position(kinds, j.kind) END]
             * interval '1 millisecond',
         limit_key = j.limits[1], suspect = CASE WHEN cardinality(rows) = 1 THEN greatest(j.suspect, 1) ELSE j.suspect END
@@ -47,7 +47,8 @@ BEGIN
         j.attempt, j.max_attempts, j.priority, j.available_at, coalesce(j.chain_id, j.id), coalesce(j.order_key, j.limit_key),
         coalesce(j.expires_at <= now(), false), j.cancel_requested_at IS NOT NULL,
         j.created_at > now() - interval '10 minutes', j.blockers_left IS NOT NULL,
-        j.blocker_failed IS TRUE AND j.run_anyway IS NOT TRUE, (1000000 * date_part('epoch', j.created_at))::bigint;
+        j.blocker_failed IS TRUE AND j.run_anyway IS NOT TRUE, (1000000 * date_part('epoch', j.created_at))::bigint,
+        (1000000 * date_part('epoch', j.claimed_at - j.available_at))::bigint;
 END $$;
 
 -- The time until a suspect of these queues and kinds is due; negative if it is overdue; null: there is none.

@@ -16,7 +16,7 @@ CREATE TYPE holdfast.ending AS (
     forget     boolean,             -- true: it was deleted, and nothing is kept of it
     next_id    bigint,              -- its id: given here
     verdict    holdfast.status,     -- what the job becomes: decided here, from the outcome and the row
-    ran_ms     integer,             -- how long the handler ran; null: not known
+    ran_ms     real,                -- how long the handler ran; null: not known
     traceback  text,
     at         timestamptz          -- when it is to run again, in place of delay_ms
 );
@@ -27,7 +27,7 @@ CREATE TYPE holdfast.ending AS (
 -- not lock before it deletes, which would cost a tenth; it waits for a locked row at most 100 ms: then it fails with lock_not_available,
 -- and settle_jobs does it without waiting. It gives up before the deadlock detector runs.
 -- Called by finish_jobs, job.sql complete_jobs.
-CREATE FUNCTION holdfast.complete_jobs(worker bigint, ids bigint[], tokens bigint[], results json[], ran integer[] DEFAULT '{}')
+CREATE FUNCTION holdfast.complete_jobs(worker bigint, ids bigint[], tokens bigint[], results json[], ran real[] DEFAULT '{}')
     RETURNS TABLE (id bigint, token bigint, answer text)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET lock_timeout = '100ms'
@@ -40,7 +40,7 @@ DECLARE
     groups bigint[];                -- of those that are in one, with their chains and results
     member_chains bigint[];
     member_results json[];
-    ran_all integer := CASE WHEN cardinality(ran) = 1 THEN ran[1] END;
+    ran_all real := CASE WHEN cardinality(ran) = 1 THEN ran[1] END;
     others holdfast.ending[];
 BEGIN
     PERFORM holdfast.need_partitions();
@@ -53,19 +53,24 @@ BEGIN
                 AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL AND j.limits IS NULL
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id, j.group_id,
                 j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error,
-                coalesce(ran_all, ran[width_bucket(j.id, (SELECT ids))]) AS ran_ms),
+                j.first_due_at, holdfast.waited(j.available_at, j.claimed_at) AS waited, j.claimed_at, j.waited_ms, j.ran_ms,
+                coalesce(ran_all, ran[width_bucket(j.id, (SELECT ids))]) AS ms),
         attempts AS (
-            INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, ran_ms)
-            SELECT id, now(), worker, lock_token, 'completed', attempt, ran_ms FROM gone WHERE attempt > 1),
+            INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, ran_ms, due_at, claimed_at)
+            SELECT id, now(), worker, lock_token, 'completed', attempt, ms, available_at, claimed_at FROM gone
+            WHERE attempt > 1 OR first_due_at IS NOT NULL),
         tallied AS (
-            INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, bucket, outcome, queue, kind)
-            SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at),
-                holdfast.latency_bucket(now() - available_at), 'completed', queue, kind
-            FROM gone GROUP BY queue, kind, 5),
+            INSERT INTO holdfast.tally (minute, jobs, times, outcome, queue, kind)
+            SELECT date_trunc('minute', now()), sum(n) FILTER (WHERE ran IS NULL), array_agg(512 * n + coalesce(ran + 256, waited)), 'completed', queue, kind
+            FROM (SELECT queue, kind, holdfast.time_bucket(waited) AS waited, holdfast.time_bucket(ms) AS ran, count(*) AS n
+                  FROM gone GROUP BY GROUPING SETS ((queue, kind, 3), (queue, kind, 4))) AS t
+            GROUP BY queue, kind),
         kept AS (
-            INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, attempt, max_attempts, priority,
+            INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, waited_ms, first_due_at,
+                attempt, max_attempts, priority,
                 payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error)
-            SELECT id, created_at, available_at, now(), worker, 'completed', ran_ms, attempt, max_attempts, priority,
+            SELECT id, created_at, available_at, now(), worker, 'completed', holdfast.with_before(ms, ran_ms),
+                holdfast.with_before(waited, waited_ms), first_due_at, attempt, max_attempts, priority,
                 payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error
             FROM gone)
         SELECT count(*), array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL),
@@ -76,20 +81,25 @@ BEGIN
             WHERE j.id = ANY (ids) AND j.id = g.id AND j.lock_token = coalesce(g.token, tokens[1]) AND j.locked_by = worker AND j.order_key IS NULL
                 AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL AND j.limits IS NULL
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id, j.group_id,
-                j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result,
-                coalesce(ran_all, g.ms) AS ran_ms),
+                j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error,
+                j.first_due_at, holdfast.waited(j.available_at, j.claimed_at) AS waited, j.claimed_at, j.waited_ms, j.ran_ms, g.result,
+                coalesce(ran_all, g.ms) AS ms),
         attempts AS (
-            INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, ran_ms)
-            SELECT id, now(), worker, lock_token, 'completed', attempt, ran_ms FROM gone WHERE attempt > 1),
+            INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, ran_ms, due_at, claimed_at)
+            SELECT id, now(), worker, lock_token, 'completed', attempt, ms, available_at, claimed_at FROM gone
+            WHERE attempt > 1 OR first_due_at IS NOT NULL),
         tallied AS (
-            INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, bucket, outcome, queue, kind)
-            SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at),
-                holdfast.latency_bucket(now() - available_at), 'completed', queue, kind
-            FROM gone GROUP BY queue, kind, 5),
+            INSERT INTO holdfast.tally (minute, jobs, times, outcome, queue, kind)
+            SELECT date_trunc('minute', now()), sum(n) FILTER (WHERE ran IS NULL), array_agg(512 * n + coalesce(ran + 256, waited)), 'completed', queue, kind
+            FROM (SELECT queue, kind, holdfast.time_bucket(waited) AS waited, holdfast.time_bucket(ms) AS ran, count(*) AS n
+                  FROM gone GROUP BY GROUPING SETS ((queue, kind, 3), (queue, kind, 4))) AS t
+            GROUP BY queue, kind),
         kept AS (
-            INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, attempt, max_attempts, priority,
+            INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, waited_ms, first_due_at,
+                attempt, max_attempts, priority,
                 payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error)
-            SELECT id, created_at, available_at, now(), worker, 'completed', ran_ms, attempt, max_attempts, priority,
+            SELECT id, created_at, available_at, now(), worker, 'completed', holdfast.with_before(ms, ran_ms),
+                holdfast.with_before(waited, waited_ms), first_due_at, attempt, max_attempts, priority,
                 payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
             FROM gone)
         SELECT count(*), array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL),
@@ -287,22 +297,27 @@ BEGIN
     WITH gone AS (
         DELETE FROM holdfast.job j WHERE j.id = ANY (ARRAY(SELECT s.id FROM unnest(settled) AS s WHERE s.verdict <> 'pending')) RETURNING j.*),
     ended AS MATERIALIZED (
-        SELECT gone.*, s.verdict, s.outcome, s.result, s.error, s.error_code, s.next, s.next_id, s.ran_ms, s.traceback, coalesce(s.forget, false) AS forget
+        SELECT gone.*, s.verdict, s.outcome, s.result, s.error, s.error_code, s.next, s.next_id, s.ran_ms AS ms, holdfast.waited(gone.available_at, gone.claimed_at) AS waited,
+            s.traceback, coalesce(s.forget, false) AS forget
         FROM gone JOIN unnest(settled) AS s ON s.id = gone.id),
     kept AS (
-        INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, attempt, max_attempts, priority,
+        INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, waited_ms, first_due_at,
+                attempt, max_attempts, priority,
             payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
             last_error_code, last_error, next_id, steps)
-        SELECT id, created_at, available_at, clock, nullif(locked_by, 0), verdict, ran_ms, attempt, max_attempts, priority, payload_version,
+        SELECT id, created_at, available_at, clock, nullif(locked_by, 0), verdict, holdfast.with_before(ms, ran_ms),
+            holdfast.with_before(waited, waited_ms), first_due_at, attempt, max_attempts, priority, payload_version,
             order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
             coalesce(error_code, last_error_code), coalesce(error, last_error), next_id,
             CASE WHEN steps THEN holdfast.journal_of(id) END
         FROM ended WHERE verdict <> 'failed' AND NOT forget),
     buried AS (
-        INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, ran_ms, attempt, max_attempts, priority,
+        INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, ran_ms, waited_ms, first_due_at,
+                attempt, max_attempts, priority,
             payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
             last_error_code, last_error, run_anyway, limits, on_failure, tenant, blockers, steps)
-        SELECT id, created_at, available_at, clock, locked_by, verdict, ran_ms, attempt, max_attempts, priority, payload_version, order_block,
+        SELECT id, created_at, available_at, clock, locked_by, verdict, holdfast.with_before(ms, ran_ms),
+            holdfast.with_before(waited, waited_ms), first_due_at, attempt, max_attempts, priority, payload_version, order_block,
             chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
             coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, limits, on_failure, tenant, CASE WHEN blockers_left IS NOT NULL THEN
                 nullif(ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id AND b.ordinal > 0 ORDER BY b.ordinal)
@@ -324,15 +339,16 @@ BEGIN
         FROM ended e, LATERAL json_populate_record(NULL::holdfast.new_job, e.next) AS n WHERE e.next_id IS NOT NULL
         ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING),
     attempts AS (
-        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback)
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback, due_at, claimed_at)
         SELECT id, clock, locked_by, lock_token, CASE WHEN outcome = 'lost' THEN 'lost' ELSE verdict::text::holdfast.outcome END,
-            attempt, error_code, error, ran_ms, traceback
-        FROM ended WHERE (attempt > 1 OR verdict <> 'completed') AND locked_by <> 0)
-    INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, bucket, outcome, queue, kind)
-    SELECT date_trunc('minute', clock), count(*), sum(clock - available_at) FILTER (WHERE locked_by <> 0),
-        max(clock - available_at) FILTER (WHERE locked_by <> 0),
-        CASE WHEN locked_by <> 0 THEN holdfast.latency_bucket(clock - available_at) END, verdict::text::holdfast.outcome, queue, kind
-    FROM ended WHERE NOT forget GROUP BY verdict, queue, kind, 5;
+            attempt, error_code, error, ms, traceback, available_at, claimed_at
+        FROM ended WHERE (attempt > 1 OR first_due_at IS NOT NULL OR verdict <> 'completed') AND locked_by <> 0)
+    INSERT INTO holdfast.tally (minute, jobs, times, outcome, queue, kind)
+    SELECT date_trunc('minute', clock), sum(n) FILTER (WHERE ran IS NULL), array_agg(512 * n + coalesce(ran + 256, waited)), verdict::text::holdfast.outcome,
+        queue, kind
+    FROM (SELECT verdict, queue, kind, holdfast.time_bucket(waited) AS waited, holdfast.time_bucket(ms) AS ran, count(*) AS n
+          FROM ended WHERE NOT forget GROUP BY GROUPING SETS ((verdict, queue, kind, 4), (verdict, queue, kind, 5))) AS t
+    GROUP BY verdict, queue, kind;
 END $$;
 
 -- Enqueues the jobs that were given for the case that these become dead letters. Each reads how its chain failed as a blocker that it did not
@@ -366,8 +382,14 @@ CREATE FUNCTION holdfast.give_back_jobs(settled holdfast.ending[], clock timesta
 BEGIN
     -- Never into the past: a job that reappears below the claim floors would wait for a wide scan. A release and a reschedule do not use up
     -- the attempt.
-    WITH back AS (
-        UPDATE holdfast.job j SET status = 'pending', locked_until = NULL, lock_token = NULL, locked_by = NULL,
+    WITH held AS MATERIALIZED (
+        SELECT h.id, h.available_at, h.claimed_at FROM holdfast.job h
+        WHERE h.id = ANY (ARRAY(SELECT x.id FROM unnest(settled) AS x WHERE x.verdict = 'pending'))),
+    back AS (
+        UPDATE holdfast.job j SET status = 'pending', locked_until = NULL, lock_token = NULL, locked_by = NULL, claimed_at = NULL,
+            first_due_at = coalesce(j.first_due_at, was.available_at),
+            waited_ms = holdfast.with_before(holdfast.waited(was.available_at, was.claimed_at), j.waited_ms),
+            ran_ms = holdfast.with_before(s.ran_ms, j.ran_ms),
             available_at = holdfast.due_at(s.at, s.delay_ms, clock),
             attempt = j.attempt - CASE WHEN s.outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
             -- A job whose worker was lost is a suspect until it ends in any other way. One that a worker releases has not ended.
@@ -378,21 +400,26 @@ BEGIN
             later = CASE WHEN s.outcome <> 'lost' AND s.error_code IS DISTINCT FROM 'lost_in_trial' THEN holdfast.is_later(s.at, s.delay_ms, clock) END,
             progress = NULL, progress_note = NULL, limit_key = NULL,
             last_error_code = coalesce(s.error_code, j.last_error_code), last_error = coalesce(s.error, j.last_error)
-        FROM unnest(settled) AS s
-        WHERE j.id = ANY (ARRAY(SELECT x.id FROM unnest(settled) AS x WHERE x.verdict = 'pending')) AND s.id = j.id
-        RETURNING j.id, s.holder, s.token, s.outcome, s.error_code, s.error, s.ran_ms, s.traceback, j.attempt, j.queue, j.kind),
+        FROM unnest(settled) AS s, held AS was
+        WHERE j.id = ANY (ARRAY(SELECT h.id FROM held h)) AND s.id = j.id AND was.id = j.id
+        RETURNING j.id, s.holder, s.token, s.outcome, s.error_code, s.error, s.ran_ms, s.traceback, j.attempt, j.queue, j.kind,
+            was.available_at AS due_at, was.claimed_at),
     attempts AS (
-        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback)
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback, due_at, claimed_at)
         SELECT id, clock, holder, token, outcome, attempt + CASE WHEN outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
-            error_code, error, ran_ms, traceback FROM back)
-    INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
-    SELECT date_trunc('minute', clock), count(*), NULL, NULL, outcome, queue, kind FROM back GROUP BY outcome, queue, kind;
+            error_code, error, ran_ms, traceback, due_at, claimed_at FROM back)
+    INSERT INTO holdfast.tally (minute, jobs, times, outcome, queue, kind)
+    SELECT date_trunc('minute', clock), sum(n) FILTER (WHERE ran IS NULL), array_agg(512 * n + coalesce(ran + 256, waited)), outcome, queue, kind
+    FROM (SELECT outcome, queue, kind, holdfast.time_bucket(holdfast.waited(due_at, claimed_at)) AS waited, holdfast.time_bucket(ran_ms) AS ran,
+              count(*) AS n
+          FROM back GROUP BY GROUPING SETS ((outcome, queue, kind, 4), (outcome, queue, kind, 5))) AS t
+    GROUP BY outcome, queue, kind;
 END $$;
 
 -- Ends a mixed batch in one call: plain completions as complete_jobs takes them, and all other endings. `endings` is the text of a
 -- JSON array of objects whose keys are the fields of `ending`. `next_id`: the job that follows in the chain.
 -- Called by job.sql finish_jobs.
-CREATE FUNCTION holdfast.finish_jobs(worker bigint, ids bigint[], tokens bigint[], results json[], endings text, ran integer[] DEFAULT '{}')
+CREATE FUNCTION holdfast.finish_jobs(worker bigint, ids bigint[], tokens bigint[], results json[], endings text, ran real[] DEFAULT '{}')
     RETURNS TABLE (id bigint, token bigint, answer text, next_id bigint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -27,7 +27,7 @@ $$;
 -- Completes a claimed job in its handler's own transaction, as the last statement before COMMIT: `completed`, or why it is lost.
 -- Called by chain.sql complete_job.
 CREATE FUNCTION holdfast.complete_job(job_id bigint, token bigint, worker bigint, result json DEFAULT NULL, next json DEFAULT NULL,
-        ran_ms integer DEFAULT NULL) RETURNS text
+        ran_ms real DEFAULT NULL) RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     fault text := CASE WHEN job_id IS NULL OR token IS NULL OR worker IS NULL THEN 'job_id, token, worker: ids expected, got null'
