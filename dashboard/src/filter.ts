@@ -9,13 +9,14 @@ export const STATUSES: readonly Status[] = [
   "cancelled",
 ];
 
-export const WORDS = ["kind", "queue", "text", "order_key", "unique_key", "error_code"] as const;
+export const WORDS = ["kind", "queue", "text", "order_key", "tag", "unique_key", "error_code"] as const;
 export const TIMES = ["created_from", "created_until"] as const;
 const LONGEST: Record<(typeof WORDS)[number], number> = {
   kind: 200,
   queue: 200,
   text: 200,
   order_key: 500,
+  tag: 100,
   unique_key: 500,
   error_code: 200,
 };
@@ -27,6 +28,7 @@ export const NAMES: Record<keyof JobFilter, string> = {
   queue: "Queue",
   text: "Text in payload",
   order_key: "Order key",
+  tag: "Tag",
   unique_key: "Unique key",
   error_code: "Error code",
   created_from: "Created from",

@@ -88,6 +88,7 @@ export interface BulkAction {
   queue: string | null;
   error_code: string | null;
   order_key: string | null;
+  tag: string | null;
   unique_key: string | null;
   created_from: string | null;
   created_until: string | null;
@@ -268,6 +269,7 @@ export interface JobFilter {
   kind?: string | null;
   queue?: string | null;
   order_key?: string | null;
+  tag?: string | null;
   unique_key?: string | null;
   error_code?: string | null;
   created_from?: string | null;
@@ -300,6 +302,7 @@ export interface JobLine {
   running_since: string | null;
   waited_ms: number | null;
   ran_ms: number | null;
+  tags: string[];
 }
 
 export interface JobPage {
@@ -327,6 +330,7 @@ export interface JobStory {
   running_since: string | null;
   waited_ms: number | null;
   ran_ms: number | null;
+  tags: string[];
   max_runtime_ms: number | null;
   max_runtime_default: boolean | null;
   expires_at: string | null;
@@ -750,6 +754,7 @@ export type ListJobsQuery = {
   kind?: string | null;
   queue?: string | null;
   order_key?: string | null;
+  tag?: string | null;
   unique_key?: string | null;
   error_code?: string | null;
   created_from?: string | null;

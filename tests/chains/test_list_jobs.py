@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
-from holdfast import Fail, Holdfast, Job
+from holdfast import ChainFailed, Continue, Fail, Holdfast, InvalidJob, Job
 from tests.kit.pace import PATIENT
 
 if TYPE_CHECKING:
-    import psycopg
-
     from holdfast import Kind
 
     Connection = psycopg.AsyncConnection[Any]
@@ -49,11 +49,16 @@ async def test_each_filter_leaves_out_the_others(app: Holdfast, conn: Connection
     made = await app.enqueue_many(
         conn, [ship.new(1), ship.new(2).options(queue="b"), ship.new(3).options(order_key="k"), other.new({})]
     )
-    filters: dict[str, Any] = {"kind": "order.other", "queue": "b", "order_key": "k", "status": "failed"}
+    tagged = await app.enqueue(conn, ship.new(4).options(tags=["eu", "vip", "eu"]))
+    made.append(tagged)
+    filters: dict[str, Any] = {
+        "kind": "order.other", "queue": "b", "order_key": "k", "status": "failed", "tag": "vip",
+    }  # fmt: skip
     found = {
         name: [job.id for job in (await app.list_jobs(conn, **{name: value})).jobs] for name, value in filters.items()
     }
-    assert found == {"kind": [made[3].id], "queue": [made[1].id], "order_key": [made[2].id], "status": []}
+    expected = {"kind": made[3], "queue": made[1], "order_key": made[2], "status": None, "tag": tagged}
+    assert found == {name: [] if handle is None else [handle.id] for name, handle in expected.items()}
 
 
 async def test_pages_follow_one_another(app: Holdfast, conn: Connection, ship: Kind[..., Any]) -> None:
@@ -105,3 +110,66 @@ async def test_a_search_ends_where_the_database_takes_too_long(
 async def test_what_cannot_be_asked_is_refused(app: Holdfast, conn: Connection, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=f"^{next(iter(wrong))}: expected"):
         await app.list_jobs(conn, **wrong)
+
+
+async def test_tags_stay_with_a_job_to_its_end(app: Holdfast, conn: Connection) -> None:
+    @app.job("tagged", tags=["kind"])
+    async def tagged(job: Job[None], way: str) -> Continue[None] | Fail | None:
+        match way:
+            case "fails":
+                return Fail("it fails")
+            case "goes on":
+                return Continue(tagged.new("ends"))
+            case _:
+                return None
+
+    plain, own = tagged.new("ends"), ["own", "two"]
+    jobs = [
+        plain, plain.options(tags=own), plain.options(tags=[]), plain.options(tags=own, unique="u"),
+        plain.options(tags=own, order_key="k"), tagged.new("fails").options(tags=own),
+        tagged.new("goes on").options(tags=own), plain.options(tags=own, delay=0.01),
+    ]  # fmt: skip
+    handles = [await app.enqueue(conn, job) for job in jobs]
+    expected = [job.envelope.tags for job in jobs]
+
+    async def tags() -> list[tuple[str, ...] | None]:
+        found = [await app.get_job(conn, handle) for handle in handles]
+        return [None if info is None else info.tags for info in found]
+
+    assert await tags() == expected
+    async with app.worker(**PATIENT):
+        for handle in handles:
+            with suppress(ChainFailed):
+                await app.wait(handle)
+    assert await tags() == expected
+    retried = (await app.retry(conn, handles[5])).handle
+    assert retried is not None
+    found = [job.id for job in (await app.list_jobs(conn, tag="own")).jobs]
+    of_own = [handle.id for handle, kept in zip(handles, expected, strict=True) if "own" in kept]
+    assert sorted(found) == sorted([*of_own, retried.id])
+    assert {job.kind for job in (await app.list_jobs(conn, tag="kind")).jobs} == {"tagged"}
+
+
+async def test_a_tag_is_found_behind_any_number_of_jobs_without_tags(
+    app: Holdfast, conn: Connection, ship: Kind[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search looks at jobs with tags only, by an index that other jobs are not in."""
+    monkeypatch.setattr("holdfast._store.search.LOOKS", (2, 3, 4))
+    tagged = await app.enqueue(conn, ship.new(0).options(tags=["eu"]))
+    await app.enqueue_many(conn, [ship.new(n) for n in range(30)])
+    page = await app.list_jobs(conn, tag="eu")
+    assert ([job.id for job in page.jobs], page.next) == ([tagged.id], None)
+
+
+@pytest.mark.parametrize("wrong", ["eu", [""], ["x" * 101], [str(n) for n in range(9)], [7], 7])
+def test_what_is_no_tag_is_refused(ship: Kind[..., Any], wrong: Any) -> None:
+    with pytest.raises(InvalidJob, match=r"^tags: expected"):
+        ship.new(1).options(tags=wrong)
+
+
+@pytest.mark.parametrize("more", ["", ', "unique_key": "u"', ', "limits": ["l"]', ', "order_key": "k"'])
+@pytest.mark.parametrize("wrong", ["[]", '[""]', "[null]", '["1","2","3","4","5","6","7","8","9"]'])
+async def test_tags_from_sql_are_checked(conn: Connection, wrong: str, more: str) -> None:
+    with pytest.raises(psycopg.DatabaseError, match="tags: ") as caught:
+        await conn.execute("SELECT holdfast.enqueue_jobs(%s)", [f'[{{"kind": "k", "tags": {wrong}{more}}}]'])
+    assert caught.value.sqlstate == "HF002"

@@ -169,6 +169,16 @@ def test_what_waits_is_cancelled_or_deleted(worker: Worker, action: str, left: s
     assert ended == [(one, left) for one in others if left]
 
 
+@pytest.mark.parametrize("action", ["cancel", "retry"])
+def test_a_tag_leaves_the_others_alone(worker: Worker, action: str) -> None:
+    tagged, *_ = enqueue(worker.conn, job(tags=["eu", "vip"]), job(), job(tags=["us"]))
+    if action == "retry":
+        worker.end(worker.claim(), FAILED)
+    id_ = begin(worker.conn, action, tag="vip")
+    [portion] = carry_out(worker.conn)
+    assert (portion.ids, read(worker.conn, id_).tag) == ([tagged], "vip")
+
+
 def test_the_ids_of_deleted_jobs_are_in_the_audit(worker: Worker) -> None:
     ids = enqueue(worker.conn, *(job() for _ in range(5)))
     id_ = begin(worker.conn, "delete")

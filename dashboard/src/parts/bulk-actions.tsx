@@ -131,12 +131,13 @@ function State({ action }: { action: BulkAction }) {
 
 /** What its jobs have in common. */
 function which(action: BulkAction): string {
-  const { kind, queue, error_code, order_key, unique_key } = action;
+  const { kind, queue, error_code, order_key, tag, unique_key } = action;
   const parts = [
     kind,
     queue !== null && `in ${queue}`,
     error_code !== null && `that failed with ${error_code}`,
     order_key !== null && `with the order key ${order_key}`,
+    tag !== null && `with the tag ${tag}`,
     unique_key !== null && `with the unique key ${unique_key}`,
   ].filter(Boolean);
   return parts.join(" ") || `jobs that are ${action.statuses.join(" or ")}`;

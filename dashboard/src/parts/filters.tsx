@@ -9,7 +9,7 @@ import { Button } from "./button";
 import { Field } from "./field";
 import { Icon } from "./icon";
 
-const RARE = ["order_key", "unique_key", "error_code", ...TIMES] as const;
+const RARE = ["order_key", "tag", "unique_key", "error_code", ...TIMES] as const;
 
 interface Props {
   filter: JobFilter;
@@ -61,6 +61,7 @@ export function Filters({ filter, onChange }: Props) {
         </summary>
         <div class="fields">
           <Field {...word("order_key")} maxLength={500} />
+          <Field {...word("tag")} maxLength={100} />
           <Field {...word("unique_key")} maxLength={500} />
           <Field {...word("error_code")} maxLength={200} />
           {TIMES.map((field) => (

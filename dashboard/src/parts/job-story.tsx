@@ -151,6 +151,15 @@ function facts(story: JobStory): Named {
       ),
     ],
     [
+      "Tags",
+      story.tags.length > 0 &&
+        story.tags.map((tag) => (
+          <a key={tag} href={to("jobs", { tag })}>
+            {tag}{" "}
+          </a>
+        )),
+    ],
+    [
       "Unique key",
       story.unique_key && (
         <a key="unique" href={to("jobs", { unique_key: story.unique_key })}>

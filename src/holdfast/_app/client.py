@@ -152,15 +152,17 @@ class Client:
         status: JobStatus | None = None,
         queue: str | None = None,
         order_key: str | None = None,
+        tag: str | None = None,
         before: int | None = None,
         limit: int = 50,
     ) -> JobList:
         """Return the newest matching jobs, waiting, running or ended, and where the next page begins.
 
         `limit`: 1 to 200. Default: 50. For the next page, pass `page.next` as `before`. A search looks at no more than
-        50,000 jobs of each table, and takes about two seconds at most: a page may be short, or empty, and have a next.
+        50,000 jobs of each table, by a tag at no more that have tags, and takes about two seconds at most: a page may
+        be short, or empty, and have a next.
         """
-        which = Search(kind=kind, status=status, queue=queue, order_key=order_key)
+        which = Search(kind=kind, status=status, queue=queue, order_key=order_key, tag=tag)
         return await run_steps(conn, self._verbs.list_jobs(which, before, limit))
 
     async def cancel(self, conn: AsyncConnection, job: Handle[Any] | int) -> Cancellation:

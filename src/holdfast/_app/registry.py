@@ -19,12 +19,13 @@ from holdfast._model.errors import HoldfastError, InvalidJob, KindTaken, Subscri
 from holdfast._model.event import Subscriber
 from holdfast._model.kind import Kind
 from holdfast._model.new_job import OMITTED, Envelope, NewJob, Omitted, check_new_job
+from holdfast._model.option import checked_tags
 from holdfast._model.retry import Retry
 from holdfast._model.work import SHORTEST_LEASE, Executor, longest_run, work_of
 from holdfast._relay.subscription import Feed, Relay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from holdfast._engine.application import Middleware
     from holdfast._engine.report.hook import Hook
@@ -85,6 +86,7 @@ class Registry(Declarations):
         unique: str | Unique | None = None,
         limits: Sequence[Limit | str] = (),
         tenant: str | None = None,
+        tags: Iterable[str] = (),
     ) -> Callable[[Callable[P, T]], Kind[P, T]]:
         """Register a handler, `async def` or plain. It receives the job if its first parameter is annotated `Job`.
 
@@ -93,11 +95,19 @@ class Registry(Declarations):
         timedelta. `version`: of the payload. `executor`: where a plain function runs. Default: in a thread. `unique`: a
         key for all its jobs, or `Unique.by("customer_id")`; `.options(unique=…)` replaces it. Default: none. `limits`:
         up to three, each a `Limit(concurrency=3)` or the name of an `app.limit`. Default: none. `tenant`: the argument
-        by whose values the jobs take turns. Default: none, the oldest is first.
+        by whose values the jobs take turns. Default: none, the oldest is first. `tags`: at most 8 words to find its
+        jobs by. Default: none.
         """
         check_registered_name("app.job", name)
         work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
-        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
+        envelope = Envelope(
+            name,
+            version,
+            queue=queue,
+            priority=priority,
+            max_attempts=(retry or Retry()).max_attempts,
+            tags=checked_tags(tags),
+        )
 
         def register(handler: Callable[P, T]) -> Kind[P, T]:
             kept = self._keep_limits(name, limits)
@@ -122,6 +132,7 @@ class Registry(Declarations):
         unique: str | Unique | None = None,
         limits: Sequence[Limit | str] = (),
         tenant: str | None = None,
+        tags: Iterable[str] = (),
     ) -> Callable[[Callable[[list[Item[A]]], T]], BatchKind[A, T]]:
         """Register a handler that takes several jobs in one call and one slot, as `list[Item[A]]`.
 
@@ -132,7 +143,14 @@ class Registry(Declarations):
         """
         check_registered_name("app.batch", name)
         work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, batch=size)
-        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
+        envelope = Envelope(
+            name,
+            version,
+            queue=queue,
+            priority=priority,
+            max_attempts=(retry or Retry()).max_attempts,
+            tags=checked_tags(tags),
+        )
 
         def register(handler: Callable[[list[Item[A]]], T]) -> BatchKind[A, T]:
             kept = self._keep_limits(name, limits)
@@ -155,17 +173,20 @@ class Registry(Declarations):
         unique: str | Unique | None = None,
         limits: Sequence[Limit | str] = (),
         tenant: str | None = None,
+        tags: Iterable[str] = (),
     ) -> DeclaredKind[A]:
         """Declare a kind whose handler runs in another service.
 
         `model`: the type of its arguments: pydantic, dataclass or TypedDict. `priority`: 0 to 9, lower runs first.
         Default: 5. `max_attempts`: attempts in all; None is no limit. Default: HOLDFAST_RETRY_MAX_ATTEMPTS of the
-        process that makes the job. `unique`, `limits` and `tenant`: see `job`.
+        process that makes the job. `unique`, `limits`, `tenant` and `tags`: see `job`.
         """
         check_registered_name("app.declare", name)
         check_model("app.declare", name, model)
         attempts = Retry().max_attempts if isinstance(max_attempts, Omitted) else max_attempts
-        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=attempts)
+        envelope = Envelope(
+            name, version, queue=queue, priority=priority, max_attempts=attempts, tags=checked_tags(tags)
+        )
         own_limit = max_attempts is not OMITTED
         kept = self._keep_limits(name, limits)
         return self._register(

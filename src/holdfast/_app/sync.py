@@ -112,11 +112,12 @@ class SyncClient:
         status: JobStatus | None = None,
         queue: str | None = None,
         order_key: str | None = None,
+        tag: str | None = None,
         before: int | None = None,
         limit: int = 50,
     ) -> JobList:
         """Return the newest matching jobs, and where the next page begins. See `Holdfast.list_jobs`."""
-        which = Search(kind=kind, status=status, queue=queue, order_key=order_key)
+        which = Search(kind=kind, status=status, queue=queue, order_key=order_key, tag=tag)
         return run_steps_sync(conn, self._verbs.list_jobs(which, before, limit))
 
     def cancel(self, conn: SyncConnection, job: Handle[Any] | int) -> Cancellation:

@@ -83,6 +83,7 @@ def filter_text(line: BulkAction) -> str:
         "queue": line.queue,
         "error": line.error_code,
         "order key": line.order_key,
+        "tag": line.tag,
         "unique key": line.unique_key,
     }
     return ", ".join(f"{name} {value}" for name, value in given.items() if value) or " or ".join(line.statuses)

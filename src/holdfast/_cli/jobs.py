@@ -48,6 +48,7 @@ _FILTERS = {
     "kind": "KIND",
     "queue": "QUEUE",
     "order_key": "KEY",
+    "tag": "TAG",
     "unique_key": "KEY",
     "error_code": "CODE",
     "text": "TEXT",
@@ -79,6 +80,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--kind", metavar="KIND")
     own.add_argument("--queue", metavar="QUEUE")
     own.add_argument("--order-key", metavar="KEY")
+    own.add_argument("--tag", metavar="TAG")
     own.add_argument("--limit", type=args.whole(1, MOST), default=50, metavar="N", help=f"at most {MOST} (default: 50)")
     own = args.add_action(actions, "show", "tell the whole story of a job", _show)
     own.add_argument("id", type=JobId.parse, metavar="ID")
@@ -128,7 +130,13 @@ async def _list(databases: Sequence[Database], arguments: argparse.Namespace) ->
     from holdfast._ops.jobs import find as find_jobs
     from holdfast._store.search import FoundJobs
 
-    which = Search(status=arguments.status, kind=arguments.kind, queue=arguments.queue, order_key=arguments.order_key)
+    which = Search(
+        status=arguments.status,
+        kind=arguments.kind,
+        queue=arguments.queue,
+        order_key=arguments.order_key,
+        tag=arguments.tag,
+    )
 
     async def find(service: Service, _: Database) -> FoundJobs:
         async with service.reading() as transaction:

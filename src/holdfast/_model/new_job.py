@@ -26,6 +26,7 @@ from holdfast._model.option import (
     check_time,
     check_type,
     checked_headers,
+    checked_tags,
     frozen_headers,
 )
 from holdfast._model.unique import Unique
@@ -99,6 +100,7 @@ class Envelope:
     on_failure: NewJob[Any] | None = None
     tenant: str | None = None
     """The value by which the jobs of its kind take turns."""
+    tags: tuple[str, ...] = ()
     head: str = field(init=False, repr=False, compare=False)
     """The start of the job's JSON object; the payload is appended to it."""
     plain: bool = field(init=False, repr=False, compare=False)
@@ -124,6 +126,8 @@ class Envelope:
             members["limits"] = self.limits
         if self.tenant is not None:
             members["tenant"] = self.tenant
+        if self.tags:
+            members["tags"] = self.tags
         if self.headers:
             # It must be the last member: `traced_head` appends to it.
             members["headers"] = checked_headers(self.headers)
@@ -253,6 +257,7 @@ class NewJob(Generic[R_co]):
         after: Iterable[Handle[Any] | int] | Omitted = OMITTED,
         if_blocker_fails: IfBlockerFails | Omitted = OMITTED,
         on_failure: NewJob[Any] | Omitted | None = OMITTED,
+        tags: Iterable[str] | Omitted = OMITTED,
     ) -> NewJob[R_co]:
         """Return a copy of the job with these options changed; options not given keep their value.
 
@@ -262,7 +267,8 @@ class NewJob(Generic[R_co]):
         Default: the kind's, else HOLDFAST_RETRY_MAX_ATTEMPTS. `after`: chains, by handle or id, that must complete
         before the job runs. If one does not complete, the job fails too, or with `if_blocker_fails="run"` runs and
         finds it in `job.blockers`. `on_failure`: another job, enqueued in the transaction in which this one becomes a
-        dead letter; it finds the failure in `job.blockers`. Default: none. `unique`: a key, or a `Unique`: one such job
+        dead letter; it finds the failure in `job.blockers`. Default: none. `tags`: at most 8 words of 100 bytes to find
+        it by, as in `app.list_jobs(conn, tag="eu")`. Default: the kind's. `unique`: a key, or a `Unique`: one such job
         at a time. Default: the kind's.
 
         >>> NewJob(Envelope("mail"), "{}").options(delay=3600).as_json()
@@ -287,6 +293,7 @@ class NewJob(Generic[R_co]):
             limits=now.limits,
             on_failure=_chosen(on_failure, now.on_failure),
             tenant=now.tenant,
+            tags=now.tags if isinstance(tags, Omitted) else checked_tags(tags),
         )
         return NewJob(envelope, self.payload, self.decode, self.encode, self.arguments)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,6 +14,8 @@ KIND_LIMIT = 200
 QUEUE_LIMIT = 100
 KEY_LIMIT = 500
 HEADERS_LIMIT = 8_192
+TAG_LIMIT = 100
+MOST_TAGS = 8
 _EXAMPLES = {
     "at": "at=datetime.now(UTC) + timedelta(hours=1)",
     "expires": "expires=timedelta(hours=1)",
@@ -48,6 +50,18 @@ def check_number(option: str, value: object, least: int, limit: int) -> None:
 def check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise InvalidJob(f"{option}: expected one of {', '.join(choices)}, got {value!r:.40}")
+
+
+def checked_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    """Return the tags, each once, in their order."""
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise InvalidJob(f"tags: expected a list of words, such as tags=['eu'], got {type(tags).__name__}")
+    found = tuple(dict.fromkeys(tags))
+    if len(found) > MOST_TAGS:
+        raise InvalidJob(f"tags: expected at most {MOST_TAGS} words, got {len(found)}")
+    for tag in found:
+        check_text("tags", tag, TAG_LIMIT)
+    return found
 
 
 def check_time(option: str, value: datetime) -> str:

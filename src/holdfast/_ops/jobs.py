@@ -231,6 +231,7 @@ def _story(row: dict[str, Any], redaction: Redaction, **more: Any) -> JobStory:
         "first_due_at": row.get("first_due_at") or row["available_at"],
         "running_since": row.get("claimed_at"),
         "chain_id": row["chain_id"] or row["id"],
+        "tags": row.get("tags") or [],
         "payload_bytes": _size(row.get("payload")),
         "redacted": bool(redacted),
         "redacted_parts": redacted,

@@ -56,6 +56,7 @@ Id = Annotated[
     Field(ge=1, le=LARGEST_ID),
 ]
 Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
+Tag = Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00]*$")]
 Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=date)]
 Key = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
@@ -82,6 +83,7 @@ class JobFilter(Question):
     kind: Word | None = None
     queue: Word | None = None
     order_key: Key | None = None
+    tag: Tag | None = None
     unique_key: Key | None = None
     error_code: Word | None = None
     created_from: AwareDatetime | None = None

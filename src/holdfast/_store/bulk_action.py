@@ -56,6 +56,7 @@ def begin_bulk_action(  # noqa: PLR0913 - one keyword per column
         queue=which.queue,
         error_code=which.error_code,
         order_key=which.order_key,
+        tag=which.tag,
         unique_key=which.unique_key,
         created_from=time_text(which.created_from),
         created_until=time_text(which.created_until),

@@ -43,6 +43,8 @@ class BulkAction(Answer):
     """Only jobs whose last attempt failed with this code."""
     order_key: str | None
     """Only jobs with this order key."""
+    tag: str | None
+    """Only jobs with this tag."""
     unique_key: str | None
     """Only jobs with this unique key."""
     created_from: datetime | None

@@ -76,9 +76,10 @@ class JobInfo(Generic[R_co]):
     worker: str | None
     """The name of the worker that runs it, or ran it last. None: it waits, or that worker is no longer stored."""
     started_at: datetime | None
-    """When its last attempt started. None: it has not ended, or how long it ran is not known."""
+    """When the attempt that runs, or its only attempt, started. None: it waits, or has ended after several."""
     group: GroupProgress | None
     """How far the chains that it comes after have come. None: it comes after none, or has ended."""
+    tags: tuple[str, ...]
     headers: Mapping[str, str] = field(repr=False)
     stored_payload: str | None = field(repr=False)
     """JSON text, as the codec encoded it."""
@@ -196,8 +197,8 @@ def read_group(job_id: int) -> Statement[GroupProgress | None]:
 
 def job_info(row: Row, decode: Decode, arguments: DecodePayload) -> JobInfo[Any]:
     """Return the job of a row with these columns."""
-    *fields, group, headers, payload, progress, note = row
-    fields += [GroupProgress(*group) if group else None]
+    *fields, group, tags, headers, payload, progress, note = row
+    fields += [GroupProgress(*group) if group else None, tuple(tags or ())]
     fields += [json.loads(headers) if headers else {}, payload]
     fields += [None if progress is None else Progress(progress, note), decode, arguments]
     return JobInfo(*fields)

@@ -61,6 +61,7 @@ class Search:
     kind: str | None = None
     queue: str | None = None
     order_key: str | None = None
+    tag: str | None = None
     unique_key: str | None = None
     error_code: str | None = None
     created_from: datetime | None = None
@@ -97,6 +98,7 @@ class JobLine(Answer):
     """How long all its attempts were due before they started; null: none has."""
     ran_ms: int | None
     """How long its handler ran in all attempts that ended; null: not known."""
+    tags: list[str]
 
 
 class Scan(NamedTuple):
@@ -169,7 +171,7 @@ def follow_ids() -> Statement[None]:
 
 def begin_search(seconds: int) -> Statement[dict[str, str]]:
     """Do the same on a caller's connection, with a timeout per statement; return its settings, for `end_search`."""
-    names = ("seqscan", "bitmapscan", "timeout", "path")
+    names = ("seqscan", "bitmapscan", "timeout", "path", "plans")
     return statement(
         "begin_search",
         lambda rows: dict(zip(names, rows[0], strict=False)),

@@ -94,7 +94,7 @@ async def looking(conn: asyncpg.Connection[Any], session: AsyncSession, handle: 
         assert_type((chain.id, chain.status, chain.result), tuple[int, str, str])
         assert_type([job.kind for job in chain.jobs], list[str])
     assert_type(await app.get_chain(session, 7), Chain[object] | None)
-    page = await app.list_jobs(conn, kind="pay", status="failed", queue="a", order_key="b", before=7, limit=10)
+    page = await app.list_jobs(conn, kind="pay", status="failed", queue="a", order_key="b", tag="c", before=7, limit=10)
     assert_type(page, JobList)
     assert_type((page.jobs[0], page.next, page.jobs[0].arguments), tuple[JobInfo[object], int | None, object])
     assert_type(await app.list_chains(session, kind="pay", status="failed", before=7, limit=10), list[ChainLine])

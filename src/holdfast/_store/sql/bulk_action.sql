@@ -1,5 +1,5 @@
 -- part: bulk_columns
-b.id, b.created_at, b.ended_at, b.state, b.action, b.statuses::text[], b.kind, b.queue, b.error_code, b.order_key, b.unique_key, b.created_from,
+b.id, b.created_at, b.ended_at, b.state, b.action, b.statuses::text[], b.kind, b.queue, b.error_code, b.order_key, b.tag, b.unique_key, b.created_from,
     b.created_until, b.due, b.rate, b.most, b.expected, b.done, b.refused,
     CASE WHEN b.state = 'completed' THEN 1 WHEN b.first_id IS NULL THEN 0 WHEN b.expected > 0 THEN least(1, (b.done + b.refused)::double precision / b.expected)
         ELSE (b.position - b.first_id)::double precision / greatest(1, b.last_id - b.first_id) END,
@@ -7,9 +7,9 @@ b.id, b.created_at, b.ended_at, b.state, b.action, b.statuses::text[], b.kind, b
 
 -- name: begin_bulk_action
 -- None when a hundred are open.
-INSERT INTO holdfast.bulk_action AS b (action, statuses, kind, queue, error_code, order_key, unique_key, created_from, created_until, due,
+INSERT INTO holdfast.bulk_action AS b (action, statuses, kind, queue, error_code, order_key, tag, unique_key, created_from, created_until, due,
     rate, most, expected, who, credential, role, last_id)
-SELECT %(action)s, %(statuses)s::holdfast.status[], %(kind)s, %(queue)s, %(error_code)s, %(order_key)s, %(unique_key)s,
+SELECT %(action)s, %(statuses)s::holdfast.status[], %(kind)s, %(queue)s, %(error_code)s, %(order_key)s, %(tag)s, %(unique_key)s,
     %(created_from)s::text::timestamptz, %(created_until)s::text::timestamptz, %(due)s::text::timestamptz, %(rate)s, %(most)s, %(expected)s,
     %(who)s, %(credential)s, %(role)s, s.last_value
 FROM holdfast.job_id_seq s

@@ -32,19 +32,21 @@ j.id, coalesce(j.chain_id, j.id) AS chain_id, j.kind, j.queue, j.status::text, j
     NULL::timestamptz AS finished_at, j.unique_key, j.order_key, j.cancel_requested_at IS NOT NULL AS cancel_requested, NULL::text AS result,
     j.last_error_code, j.last_error, NULL::bigint AS next_id, j.replay_of,
     holdfast.chains_left(j.id, j.blockers_left) AS blockers_left,
-    j.locked_by AS worker_id, j.headers::text, CASE WHEN %(payloads)s THEN j.payload END::text AS payload, NULL::timestamptz AS started_at, holdfast.group_progress(j.id, j.blockers_left) AS progress_of_group,
+    j.locked_by AS worker_id, j.headers::text, CASE WHEN %(payloads)s THEN j.payload END::text AS payload, j.claimed_at AS started_at,
+    holdfast.group_progress(j.id, j.blockers_left) AS progress_of_group, j.tags::text[],
     j.progress, j.progress_note
 
 -- part: ended_info
 h.id, coalesce(h.chain_id, h.id), h.kind, h.queue, h.status::text, h.priority, h.attempt, h.max_attempts, h.created_at, h.available_at,
     h.finished_at, h.unique_key, h.order_key, false, h.result::text, h.last_error_code, h.last_error, h.next_id, h.replay_of, NULL, h.worker_id,
-    h.headers::text, CASE WHEN %(payloads)s THEN h.payload END::text, h.finished_at - h.ran_ms * interval '1 millisecond', NULL, NULL, NULL
+    h.headers::text, CASE WHEN %(payloads)s THEN h.payload END::text,
+    CASE WHEN h.attempt = 1 AND h.first_due_at IS NULL THEN h.finished_at - h.ran_ms * interval '1 millisecond' END, NULL, h.tags::text[], NULL, NULL
 
 -- part: info
 found.id, found.chain_id, found.kind, found.queue, found.status, found.priority, found.attempt, found.max_attempts, found.created_at,
     found.available_at, found.finished_at, found.unique_key, found.order_key, found.cancel_requested, found.result, found.last_error_code,
     found.last_error, found.next_id, found.replay_of, found.blockers_left,
-    (SELECT w.name FROM holdfast.worker w WHERE w.id = found.worker_id), found.started_at, found.progress_of_group, found.headers, found.payload, found.progress,
+    (SELECT w.name FROM holdfast.worker w WHERE w.id = found.worker_id), found.started_at, found.progress_of_group, found.tags, found.headers, found.payload, found.progress,
     found.progress_note
 
 -- name: read_chain

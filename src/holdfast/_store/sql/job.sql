@@ -118,7 +118,7 @@ WITH gone AS (
             AND to_regclass('holdfast.job_history_' || to_char((now() + interval '1 day') AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
             AND set_config('lock_timeout', '100ms', true) IS NOT NULL)
     RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
-        j.replay_of, j.group_id, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error,
+        j.replay_of, j.group_id, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, j.tags,
         j.first_due_at, holdfast.waited(j.available_at, j.claimed_at) AS waited, j.claimed_at, j.waited_ms, j.ran_ms, g.result,
         coalesce(g.ms, (SELECT (%(ran)s::real[])[1] WHERE cardinality(%(ran)s::real[]) = 1)) AS ms),
 attempts AS (
@@ -134,10 +134,10 @@ tallied AS (
 kept AS (
     INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, waited_ms, first_due_at,
         attempt, max_attempts, priority,
-        payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error)
+        payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error, tags)
     SELECT id, created_at, available_at, now(), %(worker)s::bigint, 'completed', holdfast.with_before(ms, ran_ms),
         holdfast.with_before(waited, waited_ms), first_due_at, attempt, max_attempts, priority,
-        payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
+        payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error, tags
     FROM gone)
 SELECT CASE WHEN done.jobs < cardinality(%(ids)s::bigint[]) THEN coalesce(done.ids, '{}') END, holdfast.notify_ended(done.ids || done.chains),
     CASE WHEN done.groups IS NOT NULL THEN holdfast.end_members(done.groups, done.member_chains, done.results) END
@@ -193,7 +193,7 @@ SELECT holdfast.resume_order_key(%(key)s)
 -- name: get_job
 SELECT g.id, g.chain_id, g.kind, g.queue, g.status, g.priority, g.attempt, g.max_attempts, g.created_at, g.available_at, g.finished_at,
     g.unique_key, g.order_key, g.cancel_requested, g.result::text, g.error_code, g.error, g.next_id, g.replay_of,
-    g.blockers_left, g.worker, g.started_at, g.progress_of_group, g.headers::text, g.payload::text, g.progress, g.progress_note
+    g.blockers_left, g.worker, g.started_at, g.progress_of_group, g.tags, g.headers::text, g.payload::text, g.progress, g.progress_note
 FROM holdfast.get_job(%(id)s) AS g
 
 -- name: retry_job

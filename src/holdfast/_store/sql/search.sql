@@ -15,8 +15,8 @@ SELECT pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_conf
 -- timeout of the caller's stays.
 WITH before AS MATERIALIZED (
     SELECT pg_catalog.current_setting('enable_seqscan') AS seqscan, pg_catalog.current_setting('enable_bitmapscan') AS bitmapscan,
-        pg_catalog.current_setting('statement_timeout') AS timeout, pg_catalog.current_setting('search_path') AS path)
-SELECT b.seqscan, b.bitmapscan, b.timeout, b.path, pg_catalog.set_config('enable_seqscan', 'off', true),
+        pg_catalog.current_setting('statement_timeout') AS timeout, pg_catalog.current_setting('plan_cache_mode') AS plans, pg_catalog.current_setting('search_path') AS path)
+SELECT b.seqscan, b.bitmapscan, b.timeout, b.path, b.plans, pg_catalog.set_config('plan_cache_mode', 'force_custom_plan', true), pg_catalog.set_config('enable_seqscan', 'off', true),
     pg_catalog.set_config('enable_bitmapscan', 'off', true),
     pg_catalog.set_config('statement_timeout', CASE WHEN b.timeout OPERATOR(pg_catalog.=) '0' OR b.timeout::interval
         OPERATOR(pg_catalog.>) %(timeout)s::text::interval THEN %(timeout)s::text ELSE b.timeout END, true),
@@ -25,17 +25,18 @@ FROM before b
 
 -- name: end_search
 SELECT pg_catalog.set_config('enable_seqscan', %(seqscan)s, true), pg_catalog.set_config('enable_bitmapscan', %(bitmapscan)s, true),
-    pg_catalog.set_config('statement_timeout', %(timeout)s, true), pg_catalog.set_config('search_path', %(path)s, true)
+    pg_catalog.set_config('statement_timeout', %(timeout)s, true), pg_catalog.set_config('search_path', %(path)s, true),
+    pg_catalog.set_config('plan_cache_mode', %(plans)s, true)
 
 -- part: live_columns
 j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
     NULL::timestamptz, j.locked_by, j.order_key, j.unique_key, j.last_error_code, coalesce(j.first_due_at, j.available_at), j.claimed_at,
-    holdfast.with_before(holdfast.waited(j.available_at, j.claimed_at), j.waited_ms), j.ran_ms
+    holdfast.with_before(holdfast.waited(j.available_at, j.claimed_at), j.waited_ms), j.ran_ms, coalesce(j.tags::text[], '{}')
 
 -- part: ended_columns
 j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
     j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code, coalesce(j.first_due_at, j.available_at), NULL::timestamptz,
-    j.waited_ms, j.ran_ms
+    j.waited_ms, j.ran_ms, coalesce(j.tags::text[], '{}')
 
 -- part: matches
 (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status)
@@ -43,6 +44,7 @@ j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.
     AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
     AND (%(unique_key)s::text IS NULL OR j.unique_key = %(unique_key)s::text)
     AND (%(error_code)s::text IS NULL OR j.last_error_code = %(error_code)s::text)
+    AND (%(tag)s::text IS NULL OR %(tag)s::text = ANY (j.tags))
     AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
 
 -- name: search_live_jobs
@@ -52,7 +54,7 @@ WITH scanned AS MATERIALIZED (
               {{matches}}
                  AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND (j.awaited OR j.blockers_left IS NOT NULL) IS TRUE) AS found
           FROM holdfast.job j
-          WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint
+          WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND (%(tag)s::text IS NULL OR j.tags IS NOT NULL)
           ORDER BY j.id DESC LIMIT %(scan)s) AS l)
 SELECT r.jobs, r.least, r.back_to, coalesce(cardinality(r.ids), 0), {{live_columns}}
 FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids) AS g (id) LIMIT %(limit)s) AS h ON true
@@ -67,7 +69,7 @@ WITH scanned AS MATERIALIZED (
               {{matches}}
                  AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND j.next_id IS NOT NULL) AS found
           FROM holdfast.job_history j
-          WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
+          WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND (%(tag)s::text IS NULL OR j.tags IS NOT NULL) AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
           ORDER BY j.id DESC LIMIT %(scan)s) AS l)
 SELECT r.jobs, r.least, r.back_to, coalesce(cardinality(r.ids), 0), {{ended_columns}}
 FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(limit)s) AS h ON true
@@ -83,7 +85,7 @@ WITH scanned AS MATERIALIZED (
                  AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND j.blockers IS NOT NULL)
                  AND (%(replayed)s::boolean OR NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = j.id)) AS found
           FROM holdfast.job_failed j
-          WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
+          WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND (%(tag)s::text IS NULL OR j.tags IS NOT NULL) AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
           ORDER BY j.id DESC LIMIT %(scan)s) AS l)
 SELECT r.jobs, r.least, r.back_to, coalesce(cardinality(r.ids), 0), {{ended_columns}}
 FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(limit)s) AS h ON true

@@ -58,6 +58,7 @@ CREATE TABLE holdfast.job (
     limits              text[] COLLATE "C",      -- keys of the limits that it counts in, 1 to 3; null: none
     on_failure          json,                   -- an object of new_job's fields: enqueued when this one becomes a dead letter
     limit_key           text COLLATE "C",        -- of these: that for which it is parked or promoted, or the first while it runs; see 30_limits
+    tags                text[] COLLATE "C",      -- words to search by, 1 to 8; null: none
     tenant              text COLLATE "C"         -- jobs of a kind take turns by it; null: by their age; see 31_tenants
 ) WITH (
     fillfactor = 50,                            -- room for the claim's new version on the same page
@@ -90,6 +91,9 @@ CREATE INDEX job_chain ON holdfast.job (chain_id, id) WHERE chain_id IS NOT NULL
 -- Jobs that run under a limit, in the order of their claims, and those that are parked for it or promoted: see 30_limits.
 CREATE INDEX job_limit ON holdfast.job (limit_key, status, lock_token, queue, kind, priority, available_at, id) WHERE limit_key IS NOT NULL;
 
+-- A search by a tag looks at jobs with tags only. Other jobs do not pay for it.
+CREATE INDEX job_tagged ON holdfast.job (id) WHERE tags IS NOT NULL;
+
 -- Jobs with a tenant that wait: due ones, and those that are parked for a limit.
 CREATE INDEX job_tenant ON holdfast.job (queue, kind, status, (coalesce(CASE WHEN status = 'blocked' THEN limit_key END, '')), priority, tenant,
     available_at, id, shard)
@@ -116,5 +120,6 @@ CREATE TYPE holdfast.new_job AS (
     run_anyway       boolean,
     limits           text[],                    -- keys
     on_failure       json,                      -- another such object
-    tenant           text
+    tenant           text,
+    tags             text[]
 );

@@ -36,6 +36,7 @@ CREATE TABLE holdfast.job_history (
     limits          text[] COLLATE "C",         -- of a dead letter: the keys of its limits, for its replay
     on_failure      json,                       -- of a dead letter: for its replay
     tenant          text COLLATE "C",           -- of a dead letter, for its replay
+    tags            text[] COLLATE "C",
     late            boolean DEFAULT nullif(current_setting('holdfast.late', true), '')::boolean
 ) PARTITION BY LIST (late);
 CREATE TABLE holdfast.job_history_days PARTITION OF holdfast.job_history FOR VALUES IN (NULL) PARTITION BY RANGE (finished_at);
@@ -43,6 +44,7 @@ CREATE TABLE holdfast.job_history_late PARTITION OF holdfast.job_history FOR VAL
 -- Unique, and with the time that the day is cut by, so that it identifies a row for logical replication.
 CREATE UNIQUE INDEX job_history_id ON holdfast.job_history_days (id, finished_at);
 CREATE UNIQUE INDEX job_history_late_id ON holdfast.job_history_late (id, finished_at);
+CREATE INDEX job_history_tagged ON holdfast.job_history (id) WHERE tags IS NOT NULL;
 CREATE INDEX job_history_chain ON holdfast.job_history (chain_id, id) WHERE chain_id IS NOT NULL;
 
 -- Dead letters: the same columns, kept longer.
@@ -51,6 +53,7 @@ CREATE TABLE holdfast.job_failed_days PARTITION OF holdfast.job_failed FOR VALUE
 CREATE TABLE holdfast.job_failed_late PARTITION OF holdfast.job_failed FOR VALUES IN (true);
 CREATE UNIQUE INDEX job_failed_id ON holdfast.job_failed_days (id, finished_at);
 CREATE UNIQUE INDEX job_failed_late_id ON holdfast.job_failed_late (id, finished_at);
+CREATE INDEX job_failed_tagged ON holdfast.job_failed (id) WHERE tags IS NOT NULL;
 CREATE INDEX job_failed_chain ON holdfast.job_failed (chain_id, id) WHERE chain_id IS NOT NULL;
 
 -- One row for every outcome other than a completion at the first attempt, so that operators can follow what happened to a job.

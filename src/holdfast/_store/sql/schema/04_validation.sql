@@ -90,6 +90,17 @@ CREATE FUNCTION holdfast.job_fault(kind text, payload json, queue text, priority
             OR jsonb_path_exists(headers::jsonb, '$.* ? (@.type() <> "string")') THEN holdfast.header_fault(headers)
     END;
 
+-- Null: these words may be the tags of a job.
+-- Called by on_failure_fault, enqueue_jobs, enqueue, enqueue_unique_jobs, check_following, enqueue_limited_jobs.
+CREATE FUNCTION holdfast.tags_fault(tags text[]) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE
+        WHEN cardinality(tags) NOT BETWEEN 1 AND 8 THEN format('tags: 1 to 8 words expected, got %s', cardinality(tags))
+        WHEN array_position(tags, NULL) IS NOT NULL THEN 'tags: words expected, got null'
+        WHEN EXISTS (SELECT FROM unnest(tags) AS t WHERE octet_length(t) NOT BETWEEN 1 AND 100)
+            THEN 'tags: words of 1 to 100 bytes of text expected, got another length'
+    END $$;
+
 -- A misspelt option would be left out silently: json_populate_recordset reads the names that it knows.
 -- Called by enqueue_jobs, enqueue_group.
 CREATE FUNCTION holdfast.option_fault(jobs json) RETURNS text
@@ -135,7 +146,7 @@ BEGIN
             n.order_key, n.unique_key, n.unique_window_ms, n.on_conflict, n.headers, n.payload_version, n.blockers),
         CASE WHEN n.blockers IS NOT NULL THEN 'blockers: null expected, got ids of chains'
              WHEN n.on_conflict <> 'keep' THEN format('on_conflict: keep expected, got %s', n.on_conflict) END,
-        holdfast.limits_fault(n.limits, n.tenant), holdfast.on_failure_fault(n.on_failure));
+        holdfast.limits_fault(n.limits, n.tenant), holdfast.tags_fault(n.tags), holdfast.on_failure_fault(n.on_failure));
 END $$;
 
 -- For functions that release other jobs: a snapshot as old as its transaction does not show the jobs that began to wait meanwhile, so they

@@ -66,16 +66,17 @@ BEGIN
     ELSE
         RETURN QUERY
         INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-            group_id, order_seq, queue, kind, payload, headers, order_key, later)
+            group_id, order_seq, queue, kind, payload, headers, order_key, later, tags)
         SELECT CASE WHEN fault IS NULL THEN id ELSE holdfast.refuse(fault)::bigint END,      -- first, before a number overflows
             clock, holdfast.due_at(at, delay_ms, clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
             holdfast.shard_of(id, order_key), payload_version, nullif(order_block, false),
             coalesce(expires_at, clock + expires_ms * interval '1 millisecond'),
             enqueue_jobs.group_id, CASE WHEN order_key IS NOT NULL THEN id END, coalesce(queue, 'default'),
-            kind, payload, headers, order_key, holdfast.is_later(at, delay_ms, clock)
+            kind, payload, headers, order_key, holdfast.is_later(at, delay_ms, clock), tags
         FROM (SELECT nextval('holdfast.job_id_seq') AS id, g.*,
+                  coalesce(CASE WHEN g.tags IS NOT NULL THEN holdfast.tags_fault(g.tags) END,
                   holdfast.job_fault(g.kind, g.payload, g.queue, g.priority, g.max_attempts, g.delay_ms, g.at, g.expires_ms, g.expires_at, g.order_key, g.unique_key,
-                  g.unique_window_ms, g.on_conflict, g.headers, g.payload_version, g.blockers) AS fault
+                  g.unique_window_ms, g.on_conflict, g.headers, g.payload_version, g.blockers)) AS fault
               FROM json_populate_recordset(NULL::holdfast.new_job, jobs::json) AS g) AS g
         RETURNING job.id, job.id, true;
     END IF;
@@ -133,7 +134,7 @@ CREATE FUNCTION holdfast.enqueue(
     order_key text DEFAULT NULL, order_block boolean DEFAULT NULL,
     unique_key text DEFAULT NULL, unique_window interval DEFAULT NULL, on_conflict text DEFAULT 'keep',
     headers json DEFAULT NULL, payload_version integer DEFAULT NULL, blockers bigint[] DEFAULT NULL, run_anyway boolean DEFAULT NULL,
-    limits text[] DEFAULT NULL, on_failure json DEFAULT NULL, tenant text DEFAULT NULL
+    limits text[] DEFAULT NULL, on_failure json DEFAULT NULL, tenant text DEFAULT NULL, tags text[] DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -144,7 +145,7 @@ BEGIN
     -- Most jobs set nothing else. One check of all rules at once, and an insert of their columns alone, cost them two thirds of the general
     -- way. A null and a fault take the general way too, which has the default and the words for it.
     IF num_nulls(delay, at, expires, expires_at, order_key, order_block, unique_key, unique_window, payload_version, blockers, run_anyway, limits,
-            on_failure, tenant) = 14
+            on_failure, tenant, tags) = 15
         AND octet_length(kind) BETWEEN 1 AND 200 AND octet_length(queue) BETWEEN 1 AND 100 AND priority BETWEEN 0 AND 9
         AND max_attempts BETWEEN 1 AND 1000 AND pg_column_size(payload) <= 16777220 AND json_typeof(payload) = 'object' AND on_conflict = 'keep'
         AND (headers IS NULL OR pg_column_size(headers) < 100 AND headers::text ~ '^{"traceparent":"[-0-9a-f]*"}$')
@@ -156,6 +157,7 @@ BEGIN
         fault := holdfast.job_fault(kind, payload, queue, priority, max_attempts, holdfast.milliseconds(delay), at,
             holdfast.milliseconds(expires), expires_at, order_key, unique_key, holdfast.milliseconds(unique_window), on_conflict, headers,
             payload_version, blockers);
+        fault := coalesce(fault, holdfast.tags_fault(tags));
         IF fault IS NOT NULL THEN
             PERFORM holdfast.refuse(fault);
         ELSIF num_nonnulls(unique_key, blockers, limits, on_failure, tenant) > 0 THEN
@@ -163,15 +165,15 @@ BEGIN
             SELECT u.id INTO made FROM holdfast.enqueue_unique_jobs(ARRAY[ROW (kind, payload, queue, priority, max_attempts, NULL,
                 coalesce(at, clock + delay), NULL, coalesce(expires_at, clock + expires), order_key, order_block, unique_key,
                 holdfast.milliseconds(unique_window), on_conflict, headers, payload_version, blockers, run_anyway, limits,
-                on_failure, tenant)::holdfast.new_job]) AS u;
+                on_failure, tenant, tags)::holdfast.new_job]) AS u;
         ELSE
             made := nextval('holdfast.job_id_seq');
             INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-                order_seq, queue, kind, payload, headers, order_key, later)
+                order_seq, queue, kind, payload, headers, order_key, later, tags)
             VALUES (made, clock, greatest(coalesce(at, clock + delay), clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
                 holdfast.shard_of(made, order_key), payload_version, nullif(order_block, false), coalesce(expires_at, clock + expires),
                 CASE WHEN order_key IS NOT NULL THEN made END, coalesce(queue, 'default'), kind, payload, headers, order_key,
-                holdfast.is_later(coalesce(at, clock + delay), NULL, clock));
+                holdfast.is_later(coalesce(at, clock + delay), NULL, clock), tags);
         END IF;
     END IF;
     -- A statement of its own, after the insert. Under load no worker sleeps, and this one look-up is the only cost.

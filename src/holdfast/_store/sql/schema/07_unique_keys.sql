@@ -48,6 +48,8 @@ BEGIN
         PERFORM holdfast.refuse(f.fault) FROM (SELECT holdfast.limits_fault(g.limits, g.tenant) AS fault FROM unnest(given) AS g) AS f WHERE f.fault IS NOT NULL;
     END IF;
     PERFORM holdfast.refuse(f.fault) FROM (
+        SELECT holdfast.tags_fault(g.tags) AS fault FROM unnest(given) AS g WHERE g.tags IS NOT NULL) AS f WHERE f.fault IS NOT NULL;
+    PERFORM holdfast.refuse(f.fault) FROM (
         SELECT holdfast.on_failure_fault(g.on_failure) AS fault FROM unnest(given) AS g WHERE g.on_failure IS NOT NULL) AS f WHERE f.fault IS NOT NULL;
     IF windowed THEN
         -- Windows first: a job that loses one is not inserted. Sorted, so that two transactions wait for each other in one direction only.
@@ -71,14 +73,14 @@ BEGIN
         WITH inserted AS (
             INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
                 group_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, later, limits,
-                on_failure, tenant)
+                on_failure, tenant, tags)
             SELECT g.id, clock, holdfast.due_at(at, delay_ms, clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
                 holdfast.shard_of(g.id, order_key), payload_version, nullif(order_block, false),
                 coalesce(expires_at, clock + expires_ms * interval '1 millisecond'),
                 enqueue_unique_jobs.group_id, CASE WHEN order_key IS NOT NULL THEN g.id END, coalesce(queue, 'default'), kind, payload, headers,
                 order_key, CASE WHEN unique_window_ms IS NULL THEN unique_key END,
                 CASE WHEN cardinality(blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
-                nullif(cardinality(blockers), 0), nullif(run_anyway, false), holdfast.is_later(at, delay_ms, clock), limits, on_failure, tenant
+                nullif(cardinality(blockers), 0), nullif(run_anyway, false), holdfast.is_later(at, delay_ms, clock), limits, on_failure, tenant, tags
             FROM unnest(ids, answers, given) WITH ORDINALITY AS g (id, answer) WHERE g.answer IS NULL
             ORDER BY unique_key, kind, ordinality
             ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING RETURNING job.id
@@ -136,7 +138,7 @@ BEGIN
                 expires_at = coalesce(g.expires_at, clock + g.expires_ms * interval '1 millisecond'),
                 status = CASE WHEN cardinality(g.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
                 blockers_left = nullif(cardinality(g.blockers), 0), blocker_failed = NULL, run_anyway = nullif(g.run_anyway, false),
-                limits = g.limits, limit_key = NULL, on_failure = g.on_failure, tenant = g.tenant
+                limits = g.limits, limit_key = NULL, on_failure = g.on_failure, tenant = g.tenant, tags = g.tags
             FROM (SELECT DISTINCT ON (g.answer) g.* FROM unnest(ids, answers, given) WITH ORDINALITY AS g (id, answer)
                   WHERE g.on_conflict = 'replace' AND g.answer <> g.id ORDER BY g.answer, g.ordinality DESC) AS g
             WHERE j.id = g.answer AND j.status IN ('pending', 'blocked')

@@ -52,7 +52,7 @@ BEGIN
             WHERE j.id = ANY (ids) AND j.lock_token = tokens[1] AND j.locked_by = worker AND j.order_key IS NULL
                 AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL AND j.limits IS NULL
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id, j.group_id,
-                j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error,
+                j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, j.tags,
                 j.first_due_at, holdfast.waited(j.available_at, j.claimed_at) AS waited, j.claimed_at, j.waited_ms, j.ran_ms,
                 coalesce(ran_all, ran[width_bucket(j.id, (SELECT ids))]) AS ms),
         attempts AS (
@@ -68,10 +68,10 @@ BEGIN
         kept AS (
             INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, waited_ms, first_due_at,
                 attempt, max_attempts, priority,
-                payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error)
+                payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error, tags)
             SELECT id, created_at, available_at, now(), worker, 'completed', holdfast.with_before(ms, ran_ms),
                 holdfast.with_before(waited, waited_ms), first_due_at, attempt, max_attempts, priority,
-                payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error
+                payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error, tags
             FROM gone)
         SELECT count(*), array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL),
             array_agg(coalesce(chain_id, id)) FILTER (WHERE group_id IS NOT NULL), '{}' INTO done, chains, groups, member_chains, member_results FROM gone;
@@ -81,7 +81,7 @@ BEGIN
             WHERE j.id = ANY (ids) AND j.id = g.id AND j.lock_token = coalesce(g.token, tokens[1]) AND j.locked_by = worker AND j.order_key IS NULL
                 AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL AND j.limits IS NULL
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id, j.group_id,
-                j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error,
+                j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, j.tags,
                 j.first_due_at, holdfast.waited(j.available_at, j.claimed_at) AS waited, j.claimed_at, j.waited_ms, j.ran_ms, g.result,
                 coalesce(ran_all, g.ms) AS ms),
         attempts AS (
@@ -97,10 +97,10 @@ BEGIN
         kept AS (
             INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, waited_ms, first_due_at,
                 attempt, max_attempts, priority,
-                payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error)
+                payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error, tags)
             SELECT id, created_at, available_at, now(), worker, 'completed', holdfast.with_before(ms, ran_ms),
                 holdfast.with_before(waited, waited_ms), first_due_at, attempt, max_attempts, priority,
-                payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
+                payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error, tags
             FROM gone)
         SELECT count(*), array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL), array_agg(group_id) FILTER (WHERE group_id IS NOT NULL),
             array_agg(coalesce(chain_id, id)) FILTER (WHERE group_id IS NOT NULL), array_agg(result) FILTER (WHERE group_id IS NOT NULL)
@@ -304,22 +304,22 @@ BEGIN
         INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, waited_ms, first_due_at,
                 attempt, max_attempts, priority,
             payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
-            last_error_code, last_error, next_id, steps)
+            last_error_code, last_error, next_id, tags, steps)
         SELECT id, created_at, available_at, clock, nullif(locked_by, 0), verdict, holdfast.with_before(ms, ran_ms),
             holdfast.with_before(waited, waited_ms), first_due_at, attempt, max_attempts, priority, payload_version,
             order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
-            coalesce(error_code, last_error_code), coalesce(error, last_error), next_id,
+            coalesce(error_code, last_error_code), coalesce(error, last_error), next_id, tags,
             CASE WHEN steps THEN holdfast.journal_of(id) END
         FROM ended WHERE verdict <> 'failed' AND NOT forget),
     buried AS (
         INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, ran_ms, waited_ms, first_due_at,
                 attempt, max_attempts, priority,
             payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-            last_error_code, last_error, run_anyway, limits, on_failure, tenant, blockers, steps)
+            last_error_code, last_error, run_anyway, limits, on_failure, tenant, tags, blockers, steps)
         SELECT id, created_at, available_at, clock, locked_by, verdict, holdfast.with_before(ms, ran_ms),
             holdfast.with_before(waited, waited_ms), first_due_at, attempt, max_attempts, priority, payload_version, order_block,
             chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-            coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, limits, on_failure, tenant, CASE WHEN blockers_left IS NOT NULL THEN
+            coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, limits, on_failure, tenant, tags, CASE WHEN blockers_left IS NOT NULL THEN
                 nullif(ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id AND b.ordinal > 0 ORDER BY b.ordinal)
                     || ARRAY(SELECT m.chain_id FROM holdfast.members_of(ARRAY[ended.id]) AS m ORDER BY m.place), '{}') END,
             CASE WHEN steps THEN holdfast.journal_of(id) END
@@ -328,14 +328,14 @@ BEGIN
     followed AS (
         INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
             chain_id, group_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited, later,
-            limits, on_failure, tenant)
+            limits, on_failure, tenant, tags)
         SELECT e.next_id, clock, holdfast.due_at(n.at, n.delay_ms, clock), nullif(coalesce(n.max_attempts, 3), -1), coalesce(n.priority, 5),
             holdfast.shard_of(e.next_id, n.order_key), n.payload_version, nullif(n.order_block, false),
             coalesce(n.expires_at, clock + n.expires_ms * interval '1 millisecond'), coalesce(e.chain_id, e.id), e.group_id,
             CASE WHEN n.order_key = e.order_key THEN e.order_seq WHEN n.order_key IS NOT NULL THEN e.next_id END,
             coalesce(n.queue, 'default'), n.kind, n.payload, coalesce(n.headers, e.headers), n.order_key, n.unique_key,
             CASE WHEN cardinality(n.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
-            nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited, holdfast.is_later(n.at, n.delay_ms, clock), n.limits, n.on_failure, n.tenant
+            nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited, holdfast.is_later(n.at, n.delay_ms, clock), n.limits, n.on_failure, n.tenant, n.tags
         FROM ended e, LATERAL json_populate_record(NULL::holdfast.new_job, e.next) AS n WHERE e.next_id IS NOT NULL
         ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING),
     attempts AS (

@@ -432,6 +432,8 @@ BEGIN
     PERFORM holdfast.refuse('next, ' || f.fault) FROM (
         SELECT holdfast.limits_fault(n.limits, n.tenant) AS fault FROM unnest(given) AS g, json_populate_record(NULL::holdfast.new_job, g.next) AS n
         WHERE g.next_id IS NOT NULL AND (g.next -> 'limits' IS NOT NULL OR g.next -> 'tenant' IS NOT NULL)
+        UNION ALL SELECT holdfast.tags_fault(n.tags) FROM unnest(given) AS g, json_populate_record(NULL::holdfast.new_job, g.next) AS n
+        WHERE g.next_id IS NOT NULL AND g.next -> 'tags' IS NOT NULL
         UNION ALL SELECT holdfast.on_failure_fault(g.next -> 'on_failure') FROM unnest(given) AS g
         WHERE g.next_id IS NOT NULL AND g.next -> 'on_failure' IS NOT NULL) AS f WHERE f.fault IS NOT NULL;
     SELECT coalesce((SELECT j.id FROM holdfast.job j WHERE j.unique_key = g.next ->> 'unique_key' AND j.kind = g.next ->> 'kind'), g.id)

@@ -7,7 +7,7 @@ CREATE FUNCTION holdfast.get_job(job_id bigint) RETURNS TABLE (
         id bigint, chain_id bigint, kind text, queue text, status text, priority integer, attempt integer, max_attempts integer,
         created_at timestamptz, available_at timestamptz, finished_at timestamptz, unique_key text, order_key text, cancel_requested boolean,
         result json, error_code text, error text, next_id bigint, replay_of bigint, blockers_left integer, worker text,
-        headers json, progress real, progress_note text, payload json, started_at timestamptz, progress_of_group integer[])
+        headers json, progress real, progress_note text, payload json, started_at timestamptz, progress_of_group integer[], tags text[])
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -20,7 +20,7 @@ BEGIN
         j.cancel_requested_at IS NOT NULL, NULL::json, j.last_error_code, j.last_error, NULL::bigint, j.replay_of,
         CASE WHEN j.blockers_left IS NOT NULL THEN holdfast.chains_left(j.id, j.blockers_left) END,
         (SELECT w.name FROM holdfast.worker w WHERE w.id = j.locked_by), j.headers, j.progress, j.progress_note,
-        j.payload, NULL::timestamptz, CASE WHEN j.blockers_left IS NOT NULL THEN holdfast.group_progress(j.id, j.blockers_left) END
+        j.payload, j.claimed_at, CASE WHEN j.blockers_left IS NOT NULL THEN holdfast.group_progress(j.id, j.blockers_left) END, j.tags::text[]
     FROM holdfast.job j WHERE j.id = job_id;
     IF FOUND THEN
         RETURN;
@@ -40,7 +40,7 @@ BEGIN
         past.attempt::integer, past.max_attempts::integer, past.created_at, past.available_at, past.finished_at, past.unique_key::text,
         past.order_key::text, false, past.result, past.last_error_code, past.last_error, past.next_id, past.replay_of,
         NULL::integer, (SELECT w.name FROM holdfast.worker w WHERE w.id = past.worker_id), past.headers, NULL::real, NULL::text,
-        past.payload, past.finished_at - past.ran_ms * interval '1 millisecond', NULL::integer[]
+        past.payload, CASE WHEN past.attempt = 1 AND past.first_due_at IS NULL THEN past.finished_at - past.ran_ms * interval '1 millisecond' END, NULL::integer[], past.tags::text[]
     WHERE past.id IS NOT NULL;
 END $$;
 
@@ -179,11 +179,11 @@ BEGIN
         END IF;
     END IF;
     INSERT INTO holdfast.job (created_at, available_at, max_attempts, priority, shard, payload_version, order_block, chain_id, replay_of,
-        order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, limits, on_failure, tenant, suspect, steps)
+        order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, limits, on_failure, tenant, tags, suspect, steps)
     VALUES (clock, clock, dead.max_attempts, dead.priority, holdfast.shard_of(dead.id, dead.order_key), dead.payload_version,
         dead.order_block, coalesce(dead.chain_id, dead.id), dead.id, dead.order_seq, dead.queue, dead.kind, dead.payload, dead.headers,
         dead.order_key, dead.unique_key, CASE WHEN dead.blockers IS NULL THEN 'pending' ELSE 'blocked' END::holdfast.status,
-        cardinality(dead.blockers), dead.run_anyway, dead.limits, dead.on_failure, dead.tenant, CASE dead.last_error_code WHEN 'crashed_alone' THEN 1 END,
+        cardinality(dead.blockers), dead.run_anyway, dead.limits, dead.on_failure, dead.tenant, dead.tags, CASE dead.last_error_code WHEN 'crashed_alone' THEN 1 END,
         CASE WHEN dead.steps IS NOT NULL THEN true END)
     ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING
     RETURNING id INTO made;

@@ -125,20 +125,20 @@ DECLARE
 BEGIN
     RETURN QUERY
     INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-        group_id, order_seq, queue, kind, payload, headers, order_key, later, limits, tenant, status, limit_key)
+        group_id, order_seq, queue, kind, payload, headers, order_key, later, limits, tenant, tags, status, limit_key)
     SELECT CASE WHEN fault IS NULL THEN id ELSE holdfast.refuse(fault)::bigint END,
         clock, holdfast.due_at(at, delay_ms, clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
         holdfast.shard_of(id, order_key), payload_version, nullif(order_block, false),
         coalesce(expires_at, clock + expires_ms * interval '1 millisecond'),
         enqueue_limited_jobs.group_id, CASE WHEN order_key IS NOT NULL THEN id END, coalesce(queue, 'default'),
-        kind, payload, headers, order_key, later, limits, tenant, CASE WHEN turn > 1 THEN 'blocked' ELSE 'pending' END::holdfast.status,
+        kind, payload, headers, order_key, later, limits, tenant, tags, CASE WHEN turn > 1 THEN 'blocked' ELSE 'pending' END::holdfast.status,
         CASE WHEN together > 1 THEN limits[1] END
     FROM (SELECT n.*, CASE WHEN parks THEN row_number() OVER (lane ORDER BY coalesce(priority, 5), id) END AS turn,
               CASE WHEN parks THEN count(*) OVER lane END AS together
           FROM (SELECT f.*, limits IS NOT NULL AND later IS NULL AND order_key IS NULL AS parks FROM (SELECT nextval('holdfast.job_id_seq') AS id, g.*, holdfast.is_later(at, delay_ms, clock) AS later,
                     coalesce(holdfast.job_fault(g.kind, g.payload, g.queue, g.priority, g.max_attempts, g.delay_ms, g.at, g.expires_ms, g.expires_at,
                         g.order_key, g.unique_key, g.unique_window_ms, g.on_conflict, g.headers, g.payload_version, g.blockers),
-                        holdfast.limits_fault(g.limits, g.tenant)) AS fault
+                        holdfast.limits_fault(g.limits, g.tenant), holdfast.tags_fault(g.tags)) AS fault
                 FROM json_populate_recordset(NULL::holdfast.new_job, jobs::json) AS g) AS f) AS n
           WINDOW lane AS (PARTITION BY limits[1], coalesce(queue, 'default'), kind, parks)) AS g
     ORDER BY id

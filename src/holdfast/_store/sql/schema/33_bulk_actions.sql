@@ -25,6 +25,7 @@ CREATE TABLE holdfast.bulk_action (
     queue         text COLLATE "C",
     error_code    text COLLATE "C",
     order_key     text COLLATE "C",
+    tag           text COLLATE "C",
     unique_key    text COLLATE "C",
     who           text NOT NULL,
     credential    text,
@@ -76,7 +77,8 @@ BEGIN
                 ORDER BY f.id LIMIT scan) AS j
             WHERE j.kind = coalesce(own.kind, j.kind) AND j.queue = coalesce(own.queue, j.queue)
                 AND (own.error_code IS NULL OR coalesce(j.last_error_code, '') = own.error_code)
-                AND (own.order_key IS NULL OR j.order_key = own.order_key) AND (own.unique_key IS NULL OR j.unique_key = own.unique_key)
+                AND (own.order_key IS NULL OR j.order_key = own.order_key) AND (own.tag IS NULL OR own.tag = ANY (j.tags))
+                AND (own.unique_key IS NULL OR j.unique_key = own.unique_key)
                 AND (own.created_from IS NULL OR j.created_at >= own.created_from) AND (own.created_until IS NULL OR j.created_at < own.created_until)
                 AND NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = j.id)
             ORDER BY j.id LIMIT wanted) AS c;
@@ -92,7 +94,8 @@ BEGIN
                 SELECT * FROM holdfast.job f WHERE f.id > own.position AND f.id <= own.last_id ORDER BY f.id LIMIT scan) AS j
             WHERE j.status = ANY (own.statuses) AND j.kind = coalesce(own.kind, j.kind) AND j.queue = coalesce(own.queue, j.queue)
                 AND (own.error_code IS NULL OR coalesce(j.last_error_code, '') = own.error_code)
-                AND (own.order_key IS NULL OR j.order_key = own.order_key) AND (own.unique_key IS NULL OR j.unique_key = own.unique_key)
+                AND (own.order_key IS NULL OR j.order_key = own.order_key) AND (own.tag IS NULL OR own.tag = ANY (j.tags))
+                AND (own.unique_key IS NULL OR j.unique_key = own.unique_key)
                 AND (own.created_from IS NULL OR j.created_at >= own.created_from) AND (own.created_until IS NULL OR j.created_at < own.created_until)
             ORDER BY j.id LIMIT wanted) AS c;
         IF coalesce(cardinality(chosen), 0) < wanted THEN
