@@ -6,7 +6,7 @@ import asyncio
 import math
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
 import pytest
@@ -37,6 +37,11 @@ def _sound_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep workers from waking up because the record of a sleeper ends, as it does after ten seconds."""
     monkeypatch.setattr(sleep_record, "RECORD_SECONDS", 60.0)
     monkeypatch.setattr(claim, "RENEWED_AFTER", 59.0)
+    record = statements()["record_sleep"]
+    assert "10 seconds" in record
+    monkeypatch.setitem(
+        cast("dict[str, str]", statements()), "record_sleep", record.replace("10 seconds", "60 seconds")
+    )
 
 
 @pytest.mark.nightly(daily=["150 at each level-anew"])
