@@ -82,8 +82,12 @@ def supervised(urls: Sequence[str], processes: int, **settings: object) -> Itera
 
 @contextmanager
 def command(application: str, env: dict[str, str], *options: str) -> Iterator[int]:
-    """Run `holdfast worker` with these variables and no other address of a database, and yield its process id."""
-    inherited = {name: value for name, value in os.environ.items() if not name.endswith("DATABASE_URL")}
+    """Run `holdfast worker` with these variables and no other address of a database, and yield its process id.
+
+    Like an installation it has its modules as bytecode.
+    """
+    left_out = "DATABASE_URL", "PYTHONDONTWRITEBYTECODE"
+    inherited = {name: value for name, value in os.environ.items() if not name.endswith(left_out)}
     arguments = [sys.executable, "-m", "holdfast", "worker", application, "--log-level", "error", *options]
     started = subprocess.Popen(arguments, env=inherited | env, stdout=subprocess.DEVNULL)
     try:

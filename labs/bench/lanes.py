@@ -22,9 +22,10 @@ import psycopg
 from holdfast._drivers import run_sync
 from holdfast._store.claim import REACHES
 from labs.bench.application import many, of_many
-from labs.bench.cpu import cpu_seconds
+from labs.bench.cpu import cpu_seconds, time_on_cpu
 from labs.bench.explain import explained
 from labs.bench.figure import Figure, Section, table
+from labs.bench.fleet import kept
 from labs.bench.ground import checkpoint, connected, ground, progress
 from labs.bench.load import load_jobs
 from labs.bench.worker import Worker
@@ -45,8 +46,9 @@ ROUNDS = 5
 CPU_SECONDS = 0.25
 MOST_CALLS = 2_000
 LONGEST_STATEMENT = "10s"
-PERCENT = 2.0
+PERCENT = 1.0
 TRICKLE_SECONDS = 20.0
+WARM_SECONDS = 5.0
 PER_SECOND = 10
 STARTED_WITHIN = 30.0
 
@@ -140,15 +142,13 @@ def trickle(seconds: float) -> tuple[float, float]:
     """Return the share of a core that the worker's backends used, and how many jobs were finished per second."""
     with ground(autovacuum="on") as base, base.database() as url, connected(url) as conn, _worker_process(url):
         _wait(conn, "SELECT count(*) > 0 FROM holdfast.worker")
-        time.sleep(2.0)  # what a start costs is not the trickle's
-        before, begun = _backends(conn), time.monotonic()
+        asyncio.run(_enqueue(url, WARM_SECONDS))  # what a start costs is not the trickle's
+        before, done, begun = _backends(conn), kept(conn), time.monotonic()
         asyncio.run(_enqueue(url, seconds))
         passed = time.monotonic() - begun
         after = _backends(conn)
-        row = conn.execute("SELECT count(*) FROM holdfast.job_history").fetchone()
-        assert row is not None
         used = sum(cpu - before.get(pid, 0.0) for pid, cpu in after.items())
-        return used / passed, row[0] / passed
+        return used / passed, (kept(conn) - done) / passed
 
 
 async def _enqueue(url: str, seconds: float) -> None:
@@ -162,7 +162,7 @@ async def _enqueue(url: str, seconds: float) -> None:
 
 def _backends(conn: psycopg.Connection[Any]) -> dict[int, float]:
     rows = conn.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'holdfast'").fetchall()
-    return {pid: cpu_seconds(pid) for (pid,) in rows}
+    return {pid: time_on_cpu(pid) for (pid,) in rows}
 
 
 @contextmanager

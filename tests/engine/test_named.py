@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any
 
-from holdfast._engine.jobs import named
+from holdfast._engine.jobs import claim, named
 from holdfast._store.statement import statements
 from tests.kit.pace import MINUTE
 from tests.kit.waiting import serving, until
@@ -106,6 +106,31 @@ async def test_many_names_end_the_sleep(app: Holdfast, ledger: Ledger, monkeypat
             await until(lambda: ledger.completed() == number + 1)  # noqa: B023 - awaited in the same turn
         await until(lambda: "end_sleep" in statements)
     assert statements.count("claim_named") <= named.MANY_JOBS
+
+
+async def test_while_many_come_a_claim_that_left_nothing_is_not_repeated_at_once(
+    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(named, "MANY_SECONDS", 60.0)
+    monkeypatch.setattr(claim, "LINGER_FOR", 60.0)
+    monkeypatch.setattr(claim, "LINGER_FIRST", 60.0)
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async with app.worker(**MINUTE) as worker:
+        await asleep(worker)
+        claimer = serving(worker).claimer
+        claimer._named.count(named.MANY_JOBS)
+        statements = asked(worker, monkeypatch)
+        for number in range(6):
+            if number == 1:
+                await until(lambda: not claimer.asleep and not claimer._link.busy)
+                statements.clear()
+            ledger.do("SELECT holdfast.enqueue('act')")
+            claimer.wake()
+            await until(lambda: ledger.completed() == number + 1)  # noqa: B023 - awaited in the same turn
+        assert statements == ["claim_jobs"] * 5
 
 
 async def test_a_worker_whose_queue_is_full_is_named_nothing(app: Holdfast, ledger: Ledger) -> None:

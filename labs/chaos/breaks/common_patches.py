@@ -32,7 +32,7 @@ def _plain(*changes: tuple[str, str]) -> None:
 
 
 def ignore_keys() -> None:
-    _plain(("(i.order_key IS NULL AND i.limits IS NULL)", "true"))
+    _plain(("(i.order_key IS NULL AND i.limits IS NULL AND i.tenant IS NULL)", "true"))
 
 
 def ignore_a_pause() -> None:

@@ -160,7 +160,10 @@ class Claimer:
                 self._turn(math.inf)
                 await self._room.wait()
             return True
-        return await self.claim(wanted)
+        if not await self.claim(wanted):
+            return False
+        # While many come, what the claim did not leave is better awaited than asked for at once.
+        return self._more or bool(self._filled) or not self._named.many
 
     async def claim_due(self, items: int, until: float, dispatcher: Dispatcher) -> bool:
         """Claim at most `items` due jobs of all queues, none after `until` (monotonic clock).

@@ -108,14 +108,13 @@ SELECT id, token, answer FROM holdfast.complete_jobs(%(worker)s, %(ids)s::bigint
 
 -- name: complete_plain
 -- As complete_jobs, without the function around it. Returns null if all were completed, else the ids of those that were. It needs the partitions
--- of today and tomorrow, and completes nothing without them. Every part of the statement but notify_ended has one snapshot: that looks for
+-- of today, and completes nothing without them. Every part of the statement but notify_ended has one snapshot: that looks for
 -- watchers in a later one, when the transaction has an id.
 WITH gone AS (
     DELETE FROM holdfast.job j USING unnest(%(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[], %(ran)s::real[]) AS g (id, token, result, ms)
     WHERE j.id = g.id AND j.lock_token = coalesce(g.token, (%(tokens)s::bigint[])[1]) AND j.locked_by = %(worker)s::bigint
         AND j.order_key IS NULL AND j.awaited IS NULL AND j.blockers_left IS NULL AND j.steps IS NULL AND j.limits IS NULL
         AND (SELECT to_regclass('holdfast.job_history_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
-            AND to_regclass('holdfast.job_history_' || to_char((now() + interval '1 day') AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NOT NULL
             AND set_config('lock_timeout', '100ms', true) IS NOT NULL)
     RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
         j.replay_of, j.group_id, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, j.tags,
