@@ -14,7 +14,7 @@ export class ApiError extends Error {
   }
 }
 
-export type Query = Record<string, string | number | null | undefined>;
+export type Query = Record<string, string | number | boolean | null | undefined>;
 
 export interface Request {
   query?: Query;

@@ -179,6 +179,14 @@ export interface DatabaseLines {
   databases: DatabaseLine[];
 }
 
+export interface DeadLetterAction {
+  action: "dismiss" | "restore";
+  kind: string;
+  queue: string;
+  error_code: string;
+  last_at?: string | null;
+}
+
 export interface DeadLetterGroup {
   kind: string;
   queue: string;
@@ -188,6 +196,8 @@ export interface DeadLetterGroup {
   first_at: string;
   last_at: string;
   newest: string;
+  dismissed_by: string | null;
+  dismissed_at: string | null;
   versions: VersionFailures[];
 }
 
@@ -780,6 +790,7 @@ export type ListDeadLettersQuery = {
   queue?: string | null;
   created_from?: string | null;
   created_until?: string | null;
+  dismissed?: boolean | null;
 };
 
 export type ListRunsOfRunnerQuery = {
@@ -840,6 +851,8 @@ export const operations = (client: Client, at: (path: string) => string) => ({
     client.get<ChainGraph>(at(`chains/${part(id)}`), {}, signal),
   listDeadLetters: (query: ListDeadLettersQuery = {}, signal?: Signal) =>
     client.get<DeadLetters>(at("dead-letters"), query, signal),
+  actOnDeadLetters: (body: DeadLetterAction, signal?: Signal) =>
+    client.post<Done>(at("dead-letters/actions"), body, signal),
   listRunners: (signal?: Signal) =>
     client.get<Runners>(at("runners"), {}, signal),
   listRunsOfRunner: (name: string, query: ListRunsOfRunnerQuery = {}, signal?: Signal) =>

@@ -25,7 +25,6 @@ export const job = (change: Partial<JobStory>): JobStory => ({
   worker_name: null,
   app_version: null,
   chain_id: "7",
-  group: null,
   next_id: null,
   order_key: null,
   unique_key: null,
@@ -47,5 +46,6 @@ export const job = (change: Partial<JobStory>): JobStory => ({
   replay_of: null,
   replays: [],
   blockers: [],
+  group: null,
   ...change,
 });

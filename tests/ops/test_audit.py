@@ -39,6 +39,7 @@ class Act(NamedTuple):
     jobs: int | None
 
 
+GROUP = {"kind": "mail.break", "queue": "default", "error_code": "Never"}
 # `{waiting}`: a job that waits; `{dead}`: a dead letter.
 ACTS = [
     Act("POST", JOBS, {"action": "cancel", "ids": ["{waiting}"], "preview": False}, "jobs.cancel", "{waiting}", 1),
@@ -48,6 +49,8 @@ ACTS = [
     Act("POST", JOBS, {"action": "retry", "ids": ["{dead}"], "preview": False}, "jobs.retry", "{dead}", 1),
     Act("POST", JOBS, {"action": "cancel", "filter": {"order_key": "{key}"}, "preview": False}, "jobs.cancel", None, 2),
     Act("POST", "/api/v1/bulk-actions/{bulk}/actions", {"action": "stop"}, "bulk_action.stop", "{bulk}", None),
+    Act("POST", "/api/v1/dead-letters/actions", {"action": "dismiss", "last_at": AT, **GROUP}, "dead_letters.dismiss",
+        "mail.break", None),
     Act("POST", ORDER_KEYS, {"action": "resume", "key": "{stopped}"}, "order_key.resume", "account 7", None),
     Act("POST", QUEUE, {"action": "pause"}, "queue.pause", "mail", None),
     Act("POST", QUEUE, {"action": "resume"}, "queue.resume", "mail", None),

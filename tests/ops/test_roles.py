@@ -53,7 +53,10 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("GET", "/api/v1/jobs/{id}"): Example(id="{completed}"),
     ("GET", "/api/v1/chains"): Example(query="limit=5"),
     ("GET", "/api/v1/chains/{id}"): Example(id="{chain}"),
-    ("GET", "/api/v1/dead-letters"): Example(query="kind=mail.break"),
+    ("GET", "/api/v1/dead-letters"): Example(query="kind=mail.break&dismissed=true"),
+    ("POST", "/api/v1/dead-letters/actions"): Example(
+        json={"action": "restore", "kind": "mail.break", "queue": "default", "error_code": "Never"}, status=404
+    ),
     ("GET", "/api/v1/runners"): Example(),
     ("GET", "/api/v1/runners/{name}/runs"): Example(name="carts.sweep", query="limit=5"),
     ("POST", "/api/v1/runners/{name}/actions"): Example(name="carts.sweep", json={"action": "pause"}),

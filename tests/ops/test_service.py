@@ -18,6 +18,7 @@ from holdfast._ops.requests import (
     Before,
     BulkActionControl,
     ChainSearch,
+    DeadLetterAction,
     DeadLetterSearch,
     JobAction,
     JobFilter,
@@ -326,6 +327,34 @@ async def test_dead_letters_are_grouped_and_retried_once(service: Service, conn:
     assert (await service.act_on_jobs(retry, ANN)).done == 0
     assert [group.kind for group in (await service.dead_letters(DeadLetterSearch())).groups] == ["pdf"]
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE replay_of IS NOT NULL") == 5
+
+
+async def test_a_dismissed_group_is_shown_again_once_a_job_of_it_fails(
+    service: Service, conn: psycopg.Connection[Any]
+) -> None:
+    fail(conn, enqueue(conn, 2), "Boom")
+    fail(conn, enqueue(conn), "Bang")
+
+    async def shown(*, dismissed: bool = False) -> dict[str, tuple[int, str | None]]:
+        groups = (await service.dead_letters(DeadLetterSearch(dismissed=dismissed))).groups
+        return {group.error_code: (group.jobs, group.dismissed_by) for group in groups}
+
+    [boom] = [one for one in (await service.dead_letters(DeadLetterSearch())).groups if one.error_code == "Boom"]
+    group: dict[str, Any] = {"kind": boom.kind, "queue": boom.queue, "error_code": "Boom"}
+    dismiss = DeadLetterAction(action="dismiss", last_at=boom.last_at, **group)
+    restore = DeadLetterAction(action="restore", **group)
+    await service.act_on_dead_letters(dismiss, ANN)
+    assert await shown() == {"Bang": (1, None)}
+    assert await shown(dismissed=True) == {"Boom": (2, "ann"), "Bang": (1, None)}
+    await service.act_on_dead_letters(restore, ANN)
+    assert (await shown()).keys() == {"Boom", "Bang"}
+    with pytest.raises(RequestRefused, match="is not dismissed"):
+        await service.act_on_dead_letters(restore, ANN)
+    await service.act_on_dead_letters(dismiss, ANN)
+    fail(conn, enqueue(conn), "Boom")
+    assert await shown() == {"Boom": (3, None), "Bang": (1, None)}
+    entries = (await service.audit(Before())).entries
+    assert [entry.action for entry in entries] == [f"dead_letters.{one}" for one in ("dismiss", "restore", "dismiss")]
 
 
 async def test_what_cannot_be_acted_on_is_refused_with_the_reason_and_holds_up_no_other(

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.unique import Unique
+from holdfast._ops.requests import JobFilter
 from holdfast._store.bulk_action import (
     Portion,
     advance_bulk_action,
@@ -214,3 +215,12 @@ def test_ended_ones_are_deleted_with_their_dead_letters(worker: Worker) -> None:
     worker.conn.execute("UPDATE holdfast.bulk_action SET ended_at = now() - interval '91 days' WHERE id = %s", [old])
     assert run_sync(worker.conn, delete_bulk_actions()) == 1
     assert [line.id for line in run_sync(worker.conn, list_bulk_actions())] == [new]
+
+
+def test_every_filter_of_jobs_is_one_of_a_bulk_action(worker: Worker) -> None:
+    """Without it, an action would be done to jobs that its preview did not show."""
+    (wanted, *_) = enqueue(worker.conn, job(order_key="a", unique=Unique("a"), tags=["a"]), job(), job("other"))
+    begin(worker.conn, "cancel", kind="k", queue="default", order_key="a", unique_key="a", tag="a")
+    assert [portion.ids for portion in carry_out(worker.conn)] == [[wanted]]
+    others = {"status", "text"}  # statuses, and a text, which is searched for before
+    assert set(JobFilter.model_fields) - others <= set(BulkAction.model_fields)

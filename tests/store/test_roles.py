@@ -38,6 +38,7 @@ LIVE = (
 )
 PAGES = "access_token answered audit ended_session imported"
 READ = "archive_exports census event identity landmark migration queue replay retention tenant"
+CLEARED = "bulk_action dismissal landmark position replay"
 HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
 PRODUCING = {
     "enqueue", "enqueue_group", "enqueue_jobs", "get_result", "publish", "publish_events", "send_message", "set_weight",
@@ -264,10 +265,10 @@ def test_a_viewer_calls_only_what_looks(login: Login, owner: Connection) -> None
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("SELECT", f"{LIVE} {HISTORY} {READ} bulk_action"),
+        ("SELECT", f"{LIVE} {HISTORY} {READ} bulk_action dismissal"),
         ("INSERT", f"{LIVE} {HISTORY} archive_exports replay"),
         ("UPDATE", f"{LIVE} archive_exports run"),
-        ("DELETE", f"{LIVE} bulk_action landmark position replay run tally unique_window inbox"),
+        ("DELETE", f"{LIVE} bulk_action dismissal landmark position replay run tally unique_window inbox"),
         ("TRUNCATE", ""),
     ],
 )
@@ -278,9 +279,12 @@ def test_a_worker_has_what_the_protocol_needs(login: Login, owner: Connection, v
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("INSERT", f"{LIVE} {HISTORY} {PAGES} archive_exports bulk_action landmark queue replay"),
-        ("UPDATE", f"{LIVE} answered archive_exports bulk_action queue run"),
-        ("DELETE", f"{LIVE} answered bulk_action ended_session landmark position replay tally unique_window inbox"),
+        ("INSERT", f"{LIVE} {HISTORY} {PAGES} archive_exports bulk_action dismissal landmark queue replay"),
+        ("UPDATE", f"{LIVE} answered archive_exports bulk_action dismissal queue run"),
+        (
+            "DELETE",
+            f"{LIVE} answered bulk_action dismissal ended_session landmark position replay tally unique_window inbox",
+        ),
         ("TRUNCATE", ""),
     ],
 )

@@ -1,7 +1,14 @@
 import { useEffect, useState } from "preact/hooks";
+import { useAction } from "../action";
 import { api } from "../api";
 import { compact, count, many } from "../number";
-import type { DeadLetterGroup, DeadLetters, JobFilter, ListDeadLettersQuery } from "../openapi";
+import type {
+  DeadLetterAction,
+  DeadLetterGroup,
+  DeadLetters,
+  JobFilter,
+  ListDeadLettersQuery,
+} from "../openapi";
 import { RunningBulkActions } from "../parts/bulk-actions";
 import { ActButton, Button } from "../parts/button";
 import { Field } from "../parts/field";
@@ -17,18 +24,39 @@ import { absolute, fromField, toField } from "../time";
 
 const FIELDS = ["kind", "queue", "created_from", "created_until"] as const;
 
+type LetterSearch = Omit<ListDeadLettersQuery, "dismissed">;
+
 export function DeadLettersPage() {
   const { query } = route.value;
-  const search: ListDeadLettersQuery = Object.fromEntries(FIELDS.map((field) => [field, query.get(field)]));
-  const letters = useResource(`dead letters ${query}`, (signal) => api.listDeadLetters(search, signal));
+  const search: LetterSearch = Object.fromEntries(FIELDS.map((field) => [field, query.get(field)]));
+  const dismissed = query.get("dismissed") === "true";
+  const letters = useResource(`dead letters ${query}`, (signal) =>
+    api.listDeadLetters({ ...search, dismissed }, signal),
+  );
   const [group, setGroup] = useState<DeadLetterGroup | null>(null);
+  const { busy, run } = useAction(letters.reload);
+  const dismiss = (one: DeadLetterGroup) => {
+    const { kind, queue, error_code, last_at, dismissed_by } = one;
+    const action: DeadLetterAction =
+      dismissed_by === null
+        ? { action: "dismiss", kind, queue, error_code, last_at }
+        : { action: "restore", kind, queue, error_code };
+    run(keyOf(one), () => api.actOnDeadLetters(action));
+  };
   return (
     <Page title="Dead letters" note="Jobs that failed for good, grouped by error." aside={<Refresh />}>
       <RunningBulkActions />
       <LetterFilters search={search} />
       <Loaded of={letters} skeleton={<Bones rows={4} tall />}>
-        {(value) => <Groups value={value} onRetry={setGroup} />}
+        {(value) => <Groups value={value} busy={busy} onRetry={setGroup} onDismiss={dismiss} />}
       </Loaded>
+      <p class="note">
+        {dismissed ? (
+          <a href={to("dead-letters", { ...search, dismissed: null })}>Hide dismissed groups</a>
+        ) : (
+          <a href={to("dead-letters", { ...search, dismissed: "true" })}>Show dismissed groups too</a>
+        )}
+      </p>
       {group && (
         <JobActionDialog
           verb="retry"
@@ -41,7 +69,7 @@ export function DeadLettersPage() {
   );
 }
 
-function filterOf(group: DeadLetterGroup, search: ListDeadLettersQuery): JobFilter {
+function filterOf(group: DeadLetterGroup, search: LetterSearch): JobFilter {
   const { kind, queue, error_code } = group;
   const filter: JobFilter = { status: "failed", kind, queue, error_code };
   if (search.created_from) filter.created_from = search.created_from;
@@ -49,7 +77,20 @@ function filterOf(group: DeadLetterGroup, search: ListDeadLettersQuery): JobFilt
   return filter;
 }
 
-function Groups({ value, onRetry }: { value: DeadLetters; onRetry: (group: DeadLetterGroup) => void }) {
+/** What tells a group from the others. */
+function keyOf({ kind, queue, error_code }: DeadLetterGroup): string {
+  return `${kind} ${queue} ${error_code}`;
+}
+
+interface GroupsProps {
+  value: DeadLetters;
+  /** The group that is being dismissed. */
+  busy: string | null;
+  onRetry: (group: DeadLetterGroup) => void;
+  onDismiss: (group: DeadLetterGroup) => void;
+}
+
+function Groups({ value, busy, onRetry, onDismiss }: GroupsProps) {
   const { groups, looked } = value;
   if (groups.length === 0 && !looked.complete) {
     return (
@@ -73,7 +114,13 @@ function Groups({ value, onRetry }: { value: DeadLetters; onRetry: (group: DeadL
     <>
       <ul class="letters">
         {groups.map((group) => (
-          <Group key={`${group.kind} ${group.queue} ${group.error_code}`} group={group} onRetry={onRetry} />
+          <Group
+            key={keyOf(group)}
+            group={group}
+            busy={busy === keyOf(group)}
+            onRetry={onRetry}
+            onDismiss={onDismiss}
+          />
         ))}
       </ul>
       <p class="note">
@@ -85,8 +132,15 @@ function Groups({ value, onRetry }: { value: DeadLetters; onRetry: (group: DeadL
   );
 }
 
-function Group({ group, onRetry }: { group: DeadLetterGroup; onRetry: (group: DeadLetterGroup) => void }) {
-  const { kind, queue, error_code, error, jobs, first_at, last_at, newest, versions } = group;
+interface GroupProps {
+  group: DeadLetterGroup;
+  busy: boolean;
+  onRetry: (group: DeadLetterGroup) => void;
+  onDismiss: (group: DeadLetterGroup) => void;
+}
+
+function Group({ group, busy, onRetry, onDismiss }: GroupProps) {
+  const { kind, queue, error_code, error, jobs, first_at, last_at, newest, dismissed_by, versions } = group;
   return (
     <li class="letter" aria-label={`${kind}: ${error_code}`}>
       <p class="letter-count" title={count(jobs)}>
@@ -113,11 +167,24 @@ function Group({ group, onRetry }: { group: DeadLetterGroup; onRetry: (group: De
         <p class="muted">
           first <Time at={first_at} />, last <Time at={last_at} />, newest is{" "}
           <a href={to(["jobs", newest])}>#{newest}</a>
+          {dismissed_by !== null && (
+            <>
+              ; dismissed by {dismissed_by}, <Time at={group.dismissed_at} />
+            </>
+          )}
         </p>
       </div>
       <div class="buttons">
         <ActButton icon="retry" onClick={() => onRetry(group)} label={`Retry ${kind}, ${error_code}`}>
           Retry…
+        </ActButton>
+        <ActButton
+          icon={dismissed_by === null ? "dismiss" : "replay"}
+          busy={busy}
+          label={`${dismissed_by === null ? "Dismiss" : "Restore"} ${kind}, ${error_code}`}
+          onClick={() => onDismiss(group)}
+        >
+          {dismissed_by === null ? "Dismiss" : "Restore"}
         </ActButton>
         <a class="button plain" href={to("jobs", { status: "failed", kind, queue, error_code })}>
           <span>Jobs</span>
@@ -127,11 +194,11 @@ function Group({ group, onRetry }: { group: DeadLetterGroup; onRetry: (group: De
   );
 }
 
-function LetterFilters({ search }: { search: ListDeadLettersQuery }) {
+function LetterFilters({ search }: { search: LetterSearch }) {
   const [draft, setDraft] = useState(search);
   // biome-ignore lint/correctness/useExhaustiveDependencies: another search, another draft
   useEffect(() => setDraft(search), [JSON.stringify(search)]);
-  const set = (change: ListDeadLettersQuery) => setDraft({ ...draft, ...change });
+  const set = (change: LetterSearch) => setDraft({ ...draft, ...change });
   return (
     <form
       class="filters"

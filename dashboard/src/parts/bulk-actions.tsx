@@ -57,7 +57,7 @@ function Line({ action, onChange }: { action: BulkAction; onChange: () => void }
   const title = `${name}: ${which(action)}`;
   const goes = action.state === "running";
   return (
-    <li class="letter" aria-label={title}>
+    <li class="letter bulk-action" aria-label={title}>
       <div class="letter-text">
         <h2>
           {title} <State action={action} />

@@ -33,7 +33,7 @@ export function Preview({ result, verb }: { result: JobActionResult; verb: strin
       )}
       {result.sample.length > 0 && (
         <>
-          <h3>{result.sample.length < result.matched ? `The first ${result.sample.length}` : "These"}</h3>
+          <h3>{result.sample.length < result.matched ? `The newest ${result.sample.length}` : "These"}</h3>
           <Table
             caption="Jobs that would be acted on"
             columns={COLUMNS}

@@ -55,7 +55,7 @@ def read_query(request: Request, model: type[Q]) -> Q:
     names = [name for name, _ in given]
     if len(set(names)) < len(names):
         raise RequestRefused(422, "invalid", "A parameter was given twice.")
-    fields = {name: int(text) if _is_number(model, name, text) else text for name, text in given}
+    fields = {name: _typed(model, name, text) for name, text in given}
     return _made(model, json.dumps(fields).encode())
 
 
@@ -102,9 +102,14 @@ def _too_large() -> RequestRefused:
     return RequestRefused(413, "too_large", f"A body has at most {LARGEST_BODY} bytes.")
 
 
-def _is_number(model: type[Question], name: str, text: str) -> bool:
+def _typed(model: type[Question], name: str, text: str) -> str | int | bool:
+    """Return a number or a truth value where the field is one and the text is written as in JSON, else the text."""
     field = model.model_fields.get(name)
-    return field is not None and field.annotation is int and _NUMBER.fullmatch(text) is not None
+    if field is not None and field.annotation is int and _NUMBER.fullmatch(text):
+        return int(text)
+    if field is not None and field.annotation is bool and text in ("true", "false"):
+        return text == "true"
+    return text
 
 
 def _made(model: type[Q], data: bytes) -> Q:

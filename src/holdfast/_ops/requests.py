@@ -109,6 +109,29 @@ class DeadLetterSearch(Question):
     queue: Word | None = None
     created_from: AwareDatetime | None = None
     created_until: AwareDatetime | None = None
+    dismissed: bool = False
+    """True: also groups that were dismissed."""
+
+
+class DeadLetterAction(Question):
+    """`dismiss` hides a group of dead letters until a job of it fails again; `restore` shows it at once."""
+
+    action: Literal["dismiss", "restore"]
+    """The change."""
+    kind: Word
+    """Of the group."""
+    queue: Word
+    """Of the group."""
+    error_code: Annotated[str, Field(max_length=200, pattern=r"^[^\x00]*$")]
+    """Of the group; empty where the jobs have none."""
+    last_at: AwareDatetime | None = None
+    """Of `dismiss`: the `last_at` of the group as it was shown. A later failure brings the group back."""
+
+    @model_validator(mode="after")
+    def _last_of_a_dismissal(self) -> Self:
+        if (self.action == "dismiss") != (self.last_at is not None):
+            raise ValueError("`last_at` is for dismiss, and dismiss needs it")
+        return self
 
 
 class OverviewQuestion(Question):

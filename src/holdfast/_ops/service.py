@@ -28,7 +28,7 @@ from holdfast._ops.responses.job import (
 from holdfast._store.access import list_audit
 from holdfast._store.archive import read_retention, set_retention
 from holdfast._store.bulk_action_line import list_bulk_actions
-from holdfast._store.dead_letter import group_dead_letters, read_last_error
+from holdfast._store.dead_letter import dismiss_group, group_dead_letters, read_last_error, restore_group
 from holdfast._store.inspect import read_census, take_census
 from holdfast._store.schedule import list_runs
 from holdfast._store.search import (
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
         Before,
         BulkActionControl,
         ChainSearch,
+        DeadLetterAction,
         DeadLetterSearch,
         JobSearch,
         LimitControl,
@@ -267,16 +268,31 @@ class Service:
             return await jobs.read_graph(transaction, chain_id, self._redaction)
 
     async def dead_letters(self, search: DeadLetterSearch) -> DeadLetters:
-        which = Search(**search.model_dump())
+        which = Search(**search.model_dump(exclude={"dismissed"}))
         async with self._pool.reading() as transaction:
             span = await transaction.run(read_landmarks(which.created_from, which.created_until))
             look = await transaction.run(
-                group_dead_letters(which, span, scan=DEAD_LETTERS_LOOKED_AT, limit=_MOST_GROUPS)
+                group_dead_letters(
+                    which, span, scan=DEAD_LETTERS_LOOKED_AT, limit=_MOST_GROUPS, dismissed=search.dismissed
+                )
             )
         return DeadLetters(
             groups=look.groups,
             looked=Looked(jobs=look.jobs, back_to=look.back_to, complete=look.jobs < DEAD_LETTERS_LOOKED_AT),
         )
+
+    async def act_on_dead_letters(self, action: DeadLetterAction, by: Person) -> Done:
+        """Dismiss a group of dead letters, or show it again."""
+        group = (action.kind, action.queue, action.error_code)
+        detail = {"queue": action.queue, "error_code": action.error_code}
+        async with self._pool.writing() as transaction:
+            if action.last_at is not None:
+                await transaction.run(dismiss_group(*group, action.last_at, by=by.name))
+            elif not await transaction.run(restore_group(*group)):
+                raise RequestRefused(404, "not_found", "That group of dead letters is not dismissed.")
+            await transaction.run(audit_entry(by, f"dead_letters.{action.action}", target=action.kind, detail=detail))
+        until = "dismissed until a job of it fails again" if action.action == "dismiss" else "shown again"
+        return Done(message=f"{action.kind}, {action.error_code or 'no code'}: {until}")
 
     # --- the fleet
 

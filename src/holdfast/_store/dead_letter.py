@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast._store.answer import Answer, ErrorText, Id
 from holdfast._store.search import scanned
-from holdfast._store.statement import Row, Statement, one_or_none, statement
+from holdfast._store.statement import Row, Statement, nothing, one_or_none, statement, time_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +40,10 @@ class DeadLetterGroup(Answer):
     first_at: datetime
     last_at: datetime
     newest: Id
+    dismissed_by: str | None
+    """The person who dismissed the group, if no job of it has failed since."""
+    dismissed_at: datetime | None
+    """When the group was dismissed."""
     versions: list[VersionFailures]
     """Which versions of the application ran their last attempts, the latest to fail first; empty: it is not known."""
 
@@ -55,8 +59,13 @@ class LastError(NamedTuple):
     at: datetime
 
 
-def group_dead_letters(which: Search, span: Span, *, scan: int, limit: int) -> Statement[DeadLetterScan]:
-    """Return the newest dead letters grouped by kind and error, without those that are being replayed."""
+def group_dead_letters(
+    which: Search, span: Span, *, scan: int, limit: int, dismissed: bool = False
+) -> Statement[DeadLetterScan]:
+    """Return the newest dead letters grouped by kind and error, without those that are being replayed.
+
+    `dismissed`: with groups that were dismissed. Default: False.
+    """
 
     def read(rows: Sequence[Row]) -> DeadLetterScan:
         groups = [
@@ -66,8 +75,19 @@ def group_dead_letters(which: Search, span: Span, *, scan: int, limit: int) -> S
         ]
         return DeadLetterScan(rows[0][0], rows[0][1], groups)
 
-    params = scanned(which, span)
-    return statement("group_dead_letters", read, kind=which.kind, queue=which.queue, **params, scan=scan, limit=limit)
+    params = scanned(which, span) | {"dismissed": dismissed, "scan": scan, "limit": limit}
+    return statement("group_dead_letters", read, kind=which.kind, queue=which.queue, **params)
+
+
+def dismiss_group(kind: str, queue: str, error_code: str, last_at: datetime, *, by: str) -> Statement[None]:
+    """Dismiss a group of dead letters until a job of it fails later than `last_at`."""
+    given = {"kind": kind, "queue": queue, "error_code": error_code, "last_at": time_text(last_at)}
+    return statement("dismiss_group", nothing, **given, who=by)
+
+
+def restore_group(kind: str, queue: str, error_code: str) -> Statement[bool]:
+    """Show a dismissed group again; False when it was not dismissed."""
+    return statement("restore_group", bool, kind=kind, queue=queue, error_code=error_code)
 
 
 def read_last_error() -> Statement[LastError | None]:

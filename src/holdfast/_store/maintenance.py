@@ -58,6 +58,11 @@ def delete_replays(*, limit: int = 1_000) -> Statement[int]:
     return statement("delete_replays", value, limit=limit)
 
 
+def delete_dismissals(*, limit: int = 1_000) -> Statement[int]:
+    """Delete the dismissals of dead letters that have expired."""
+    return statement("delete_dismissals", len, limit=limit)
+
+
 def delete_landmarks(*, limit: int = 10_000) -> Statement[int]:
     return statement("delete_landmarks", value, limit=limit)
 

@@ -19,6 +19,7 @@ from holdfast._store.chain import delete_groups, delete_kept_ends, repair_blocke
 from holdfast._store.inspect import read_census, take_census
 from holdfast._store.limit import delete_limit_rates, mend_limits
 from holdfast._store.maintenance import (
+    delete_dismissals,
     delete_landmarks,
     delete_messages,
     delete_replays,
@@ -133,6 +134,7 @@ class Maintenance:
             ("runs_lost", partial(link.run, end_lost_runs())),
             ("workers_deleted", partial(link.run, delete_workers())),
             ("replays_deleted", partial(link.run, delete_replays())),
+            ("dismissals_deleted", partial(link.run, delete_dismissals())),
             ("bulk_actions_deleted", partial(link.run, delete_bulk_actions())),
             ("landmarks_deleted", partial(link.run, delete_landmarks())),
             ("windows_deleted", partial(self._delete, tick, "windows", delete_windows)),

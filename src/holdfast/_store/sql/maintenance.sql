@@ -61,6 +61,12 @@ gone AS (
     RETURNING job_id)
 SELECT count(*) FROM gone
 
+-- name: delete_dismissals
+-- Of dead letters that have expired.
+DELETE FROM holdfast.dismissal WHERE (kind, queue, error_code) IN (
+    SELECT d.kind, d.queue, d.error_code FROM holdfast.dismissal d, holdfast.retention r
+    WHERE r.family = 'job_failed' AND d.last_at < holdfast.expiry_clock() - r.keep LIMIT %(limit)s) RETURNING kind
+
 -- name: delete_landmarks
 -- Older than any history of jobs.
 WITH gone AS (

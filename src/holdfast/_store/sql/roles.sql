@@ -77,7 +77,7 @@ BEGIN
 
             ('holdfast_worker', 'SELECT, UPDATE ON holdfast.token'),
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.replay'),
-            ('holdfast_worker', 'SELECT, DELETE ON holdfast.landmark, holdfast.bulk_action'),
+            ('holdfast_worker', 'SELECT, DELETE ON holdfast.landmark, holdfast.bulk_action, holdfast.dismissal'),
 
             -- Serves the dashboard: it has the privileges of a worker, and may set queues, store tokens, and write the audit log.
             ('holdfast_operator', 'USAGE ON SCHEMA holdfast'),
@@ -92,7 +92,7 @@ BEGIN
             ('holdfast_operator', 'INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.tally, holdfast.position, holdfast.replay, holdfast.landmark, holdfast.unique_window'),
             ('holdfast_operator', 'INSERT, UPDATE ON holdfast.run, holdfast.queue'),
-            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.bulk_action'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.bulk_action, holdfast.dismissal'),
             ('holdfast_operator', 'INSERT ON holdfast.access_token'),
             ('holdfast_operator', 'UPDATE (revoked_at) ON holdfast.access_token'),
             ('holdfast_operator', 'INSERT (who, credential, address, role, action, target, jobs, ids, detail) ON holdfast.audit'),

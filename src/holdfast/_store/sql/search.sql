@@ -110,6 +110,7 @@ SELECT coalesce((SELECT last_id FROM holdfast.landmark WHERE at <= %(created_fro
 
 -- name: group_dead_letters
 -- Those that are not replayed. The versions are those of the application that ran their last attempts, the latest first.
+-- Of a dismissed group only if a job of it has failed since, unless all are asked for.
 WITH scanned AS MATERIALIZED (
     SELECT f.* FROM (
         SELECT j.id, j.created_at, j.finished_at, j.worker_id, j.kind, j.queue, j.last_error_code, j.last_error FROM holdfast.job_failed j
@@ -126,15 +127,29 @@ by_worker AS MATERIALIZED (
     GROUP BY l.kind, l.queue, coalesce(l.last_error_code, ''), l.worker_id),
 groups AS (
     SELECT o.kind, o.queue, o.error_code, sum(o.jobs)::bigint AS jobs, min(o.first_at) AS first_at, max(o.last_at) AS last_at, max(o.newest) AS newest
-    FROM by_worker o GROUP BY o.kind, o.queue, o.error_code ORDER BY sum(o.jobs) DESC, max(o.newest) DESC LIMIT %(limit)s)
-SELECT r.jobs, r.back_to, g.kind, g.queue, g.error_code, l.last_error, g.jobs, g.first_at, g.last_at, g.newest,
+    FROM by_worker o GROUP BY o.kind, o.queue, o.error_code
+    HAVING %(dismissed)s::boolean OR NOT EXISTS (SELECT FROM holdfast.dismissal d
+        WHERE d.kind = o.kind AND d.queue = o.queue AND d.error_code = o.error_code AND d.last_at >= max(o.last_at))
+    ORDER BY sum(o.jobs) DESC, max(o.newest) DESC LIMIT %(limit)s)
+SELECT r.jobs, r.back_to, g.kind, g.queue, g.error_code, l.last_error, g.jobs, g.first_at, g.last_at, g.newest, d.who, d.dismissed_at,
     (SELECT json_agg(json_build_array(v.app_version, v.jobs, v.first_at, v.last_at) ORDER BY v.first_at DESC)::text FROM (
         SELECT w.app_version, sum(o.jobs) AS jobs, min(o.first_at) AS first_at, max(o.last_at) AS last_at
         FROM by_worker o JOIN holdfast.worker w ON w.id = o.worker_id
         WHERE o.kind = g.kind AND o.queue = g.queue AND o.error_code = g.error_code AND w.app_version IS NOT NULL
         GROUP BY w.app_version ORDER BY min(o.first_at) DESC LIMIT 10) AS v)
-FROM reach r LEFT JOIN (groups g JOIN scanned l ON l.id = g.newest) ON true
+FROM reach r LEFT JOIN (groups g JOIN scanned l ON l.id = g.newest
+        LEFT JOIN holdfast.dismissal d ON d.kind = g.kind AND d.queue = g.queue AND d.error_code = g.error_code AND d.last_at >= g.last_at) ON true
 ORDER BY g.jobs DESC NULLS LAST, g.newest DESC LIMIT %(limit)s
+
+-- name: dismiss_group
+INSERT INTO holdfast.dismissal AS d (kind, queue, error_code, last_at, who)
+VALUES (%(kind)s, %(queue)s, %(error_code)s, %(last_at)s::text::timestamptz, %(who)s)
+ON CONFLICT (kind, queue, error_code) DO UPDATE SET last_at = greatest(d.last_at, excluded.last_at), dismissed_at = excluded.dismissed_at,
+    who = excluded.who
+RETURNING d.kind
+
+-- name: restore_group
+DELETE FROM holdfast.dismissal WHERE kind = %(kind)s AND queue = %(queue)s AND error_code = %(error_code)s RETURNING kind
 
 -- name: read_last_error
 -- Of the latest dead letters, the one that ended last: ids are drawn in another order than jobs end.

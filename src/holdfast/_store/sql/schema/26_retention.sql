@@ -17,7 +17,7 @@ INSERT INTO holdfast.retention (family, keep) VALUES
 -- The time by which rows have expired: now, if the clock was a day earlier a day ago, give or take four hours. After a leap of the clock, or
 -- a longer stop, it is no time at all, and nothing expires until the clock has gone on for a day, or a person has confirmed it. The witness is
 -- the last job id at each minute, which maintenance records. A new schema has none, and nothing that could have expired.
--- Called by confirm_clock, expired_partitions, drop_archived, droppable_days, archive.sql clock_is_doubted, archive.sql record_dropped and 7 more.
+-- Called by confirm_clock, expired_partitions, drop_archived, droppable_days, archive.sql clock_is_doubted, archive.sql record_dropped and 8 more.
 CREATE FUNCTION holdfast.expiry_clock() RETURNS timestamptz
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN EXISTS (SELECT FROM holdfast.landmark l WHERE l.at BETWEEN now() - interval '28 hours' AND now() - interval '20 hours')
