@@ -710,6 +710,35 @@ export interface Subscriptions {
   subscriptions: SubscriptionLine[];
 }
 
+export interface TrendLine {
+  name: string;
+  id: string | null;
+  completed: number[];
+  failed: number[];
+  retried: number[];
+  waiting: TrendTimes;
+  running: TrendTimes;
+  due: (number | null)[];
+  processing: (number | null)[];
+  oldest_due_seconds: (number | null)[];
+}
+
+export interface TrendTimes {
+  p50: (number | null)[];
+  p95: (number | null)[];
+  p99: (number | null)[];
+}
+
+export interface Trends {
+  range: "1h" | "6h" | "24h" | "7d";
+  by: "queue" | "kind" | "worker";
+  step_seconds: number;
+  at: string[];
+  total: TrendLine;
+  lines: TrendLine[];
+  versions: VersionMark[];
+}
+
 export interface Trouble {
   code: "database_unreachable" | "schema_not_migrated" | "no_worker" | "no_reaper" | "no_maintenance" | "starting" | "stopping" | "loop_ended" | "loop_stalled" | "endings_unwritten";
   text: string;
@@ -730,6 +759,11 @@ export interface VersionFailures {
   jobs: number;
   first_at: string;
   last_at: string;
+}
+
+export interface VersionMark {
+  version: string;
+  first_seen_at: string;
 }
 
 export interface WorkerLine {
@@ -799,6 +833,13 @@ export type ListRunsOfRunnerQuery = {
 
 export type ListRunsQuery = {
   limit?: number | null;
+};
+
+export type ReadTrendsQuery = {
+  range?: "1h" | "6h" | "24h" | "7d" | null;
+  by?: "queue" | "kind" | "worker" | null;
+  queue?: string | null;
+  kind?: string | null;
 };
 
 export type ListParkedEventsQuery = {
@@ -875,6 +916,8 @@ export const operations = (client: Client, at: (path: string) => string) => ({
     client.put<Done>(at(`limits/${part(name)}`), body, signal),
   resetLimit: (name: string, signal?: Signal) =>
     client.delete<Done>(at(`limits/${part(name)}`), signal),
+  readTrends: (query: ReadTrendsQuery = {}, signal?: Signal) =>
+    client.get<Trends>(at("trends"), query, signal),
   listKinds: (signal?: Signal) =>
     client.get<Kinds>(at("kinds"), {}, signal),
   listSubscriptions: (signal?: Signal) =>

@@ -71,6 +71,7 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("PUT", "/api/v1/limits/{name}"): Example(name="mail-server", json={"concurrency": 4, "rate": "10/s"}),
     ("DELETE", "/api/v1/limits/{name}"): Example(name="mail-server"),
     ("GET", "/api/v1/kinds"): Example(),
+    ("GET", "/api/v1/trends"): Example(query="range=24h&by=kind"),
     ("GET", "/api/v1/subscriptions"): Example(),
     ("GET", "/api/v1/subscriptions/{name}/parked"): Example(name="ledger", query="limit=5"),
     ("POST", "/api/v1/subscriptions/{name}/actions"): Example(name="ledger", json={"action": "pause"}),

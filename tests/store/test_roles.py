@@ -38,14 +38,15 @@ LIVE = (
 )
 PAGES = "access_token answered audit ended_session imported"
 READ = "archive_exports census event identity landmark migration queue replay retention tenant"
-CLEARED = "bulk_action dismissal landmark position replay"
-HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
+CLEARED = "bulk_action dismissal landmark past_census position replay"
+HISTORY = "attempt delivery inbox job_failed job_history past_census position run tally unique_window"
 PRODUCING = {
     "enqueue", "enqueue_group", "enqueue_jobs", "get_result", "publish", "publish_events", "send_message", "set_weight",
 }  # fmt: skip
 LOOKING = {
     "lag", "position_of", "last_event_id", "cluster", "positions_are_valid", "take_census", "get_job", "find_ended",
-    "history_spans", "todays_span", "expiry_clock", "chains_left", "group_progress", "members_of",
+    "history_spans", "todays_span", "expiry_clock", "waited", "with_before", "chains_left", "group_progress",
+    "members_of",
 }  # fmt: skip
 
 Connection: TypeAlias = psycopg.Connection[Any]
@@ -268,7 +269,7 @@ def test_a_viewer_calls_only_what_looks(login: Login, owner: Connection) -> None
         ("SELECT", f"{LIVE} {HISTORY} {READ} bulk_action dismissal"),
         ("INSERT", f"{LIVE} {HISTORY} archive_exports replay"),
         ("UPDATE", f"{LIVE} archive_exports run"),
-        ("DELETE", f"{LIVE} bulk_action dismissal landmark position replay run tally unique_window inbox"),
+        ("DELETE", f"{LIVE} bulk_action dismissal landmark past_census position replay run tally unique_window inbox"),
         ("TRUNCATE", ""),
     ],
 )

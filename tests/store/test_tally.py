@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def bucket(conn: psycopg.Connection[Any], ms: float | None) -> int:
-    return number(conn, "SELECT holdfast.time_bucket(%s)", ms)
+    return int(number(conn, "SELECT holdfast.time_bucket(%s)", ms))
 
 
 def ended(worker: Worker, jobs: list[ClaimedJob], seconds: float, outcome: Any = COMPLETED) -> None:

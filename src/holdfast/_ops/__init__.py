@@ -22,6 +22,7 @@ bulk_actions.py  stores actions on all jobs of a filter, which workers carry out
 overview.py     summarizes queues, workers, relays and runners
 causes/         finds the causes of what is wrong, by rules over one snapshot of facts
 facts.py        reads that snapshot
+trends.py       looks back up to a week, step by step
 fleet.py        reads workers, queues, kinds, runners and subscriptions
 outbox.py       serves the outbox statistics and a manual tick
 archive.py      serves the records of the archive, and reads one job from its files

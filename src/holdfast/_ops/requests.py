@@ -21,7 +21,8 @@ from pydantic import (
 from holdfast._model.errors import InvalidJob
 from holdfast._model.limit import LARGEST, parsed_rate
 from holdfast._model.option import KEY_LIMIT, QUEUE_LIMIT, check_text
-from holdfast._store.job import JobStatus  # noqa: TC001 - pydantic reads the annotations
+from holdfast._ops.responses.trends import By, Range  # noqa: TC001 - pydantic reads the annotations
+from holdfast._store.job import JobStatus  # noqa: TC001 - as above
 from holdfast._store.search import MOST_ACTED_ON, MOST_LISTED
 
 if TYPE_CHECKING:
@@ -136,6 +137,17 @@ class DeadLetterAction(Question):
 
 class OverviewQuestion(Question):
     minutes: Annotated[int, Field(ge=5, le=60)] = 60
+
+
+class TrendQuestion(Question):
+    range: Range = "1h"
+    """How far back."""
+    by: By = "queue"
+    """By what the lines are."""
+    queue: Word | None = None
+    """Only this queue."""
+    kind: Word | None = None
+    """Only this kind."""
 
 
 class Before(Question):

@@ -17,6 +17,8 @@ from holdfast._ops.live import LiveResponse
 from holdfast._ops.newest import CachedReading
 from holdfast._ops.outbox import TickFailed
 from holdfast._ops.responses import archive, fleet, job
+from holdfast._ops.responses.trends import Trends
+from holdfast._ops.trends import read_trends
 from holdfast._store.access import end_session, find_access_token, is_session_ended
 from holdfast._store.answer import Answer
 from holdfast._store.bulk_action_line import BulkAction
@@ -314,6 +316,8 @@ ROUTES: tuple[Route, ...] = (
           body=requests.LimitControl, refusals=(404, 409)),
     Route("reset_limit", "DELETE", "/api/v1/limits/{name}", OPERATOR, "Go back to what the code declares for a limit",
           job.Done, lambda call: call.service.reset_limit(call.path["name"], call.by), refusals=(404, 409)),
+    Route("read_trends", "GET", "/api/v1/trends", VIEWER, "Ended attempts and the backlog up to a week back",
+          Trends, lambda call: read_trends(call.service, call.query), query=requests.TrendQuestion),
     Route("list_kinds", "GET", "/api/v1/kinds", VIEWER, "Kinds, and what became of their jobs within the last hour",
           fleet.Kinds, lambda call: call.service.kinds()),
     Route("list_subscriptions", "GET", "/api/v1/subscriptions", VIEWER, "Subscriptions, and how far behind they are",

@@ -30,6 +30,7 @@ rehearse.py      reads what waits for the code of an application
 incident.py      reads what explains that jobs or events wait
 search.py        searches, cancels and replays jobs
 dead_letter.py   groups dead letters by kind, error and version
+trend.py         keeps and reads what waited in the past, and what each worker did
 outbox.py        reads, locks and marks rows of another table, and records imported rows
 archive.py       reads and sets retention, and records every file of the archive
 catalog.py       reads the columns, keys and references of the application's tables

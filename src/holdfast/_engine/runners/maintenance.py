@@ -34,6 +34,7 @@ from holdfast._store.maintenance import (
 from holdfast._store.schedule import end_lost_runs
 from holdfast._store.subscription import delete_positions, delete_readers
 from holdfast._store.tally import fold_tallies, unfolded_spans
+from holdfast._store.trend import keep_census
 from holdfast._store.worker import ensure_partitions, list_workers, partition_lockers, unserved
 
 if TYPE_CHECKING:
@@ -175,6 +176,7 @@ class Maintenance:
     async def _count(self) -> int:
         """Count the live jobs and store the result."""
         await self._link.run(take_census(every_ms=CENSUS_MS))
+        await self._link.run(keep_census())
         return 0
 
     async def _warn_of_unserved(self) -> int:

@@ -9,6 +9,15 @@ CREATE UNLOGGED TABLE holdfast.census (
     lines   json NOT NULL
 );
 
+-- Earlier counts, for charts: one row a minute, later every five, every quarter and every hour, and none after eight days, so some 450 rows.
+-- `waiting`: queue, kind, due, processing, and how many seconds the oldest due job had waited, of the 500 kinds with the most jobs. `workers`: id,
+-- name, and what it had completed, failed and retried since its start, of at most 200 that were alive.
+CREATE TABLE holdfast.past_census (
+    minute  timestamptz PRIMARY KEY,
+    waiting json NOT NULL,
+    workers json NOT NULL
+);
+
 -- The last job id at each minute: it turns a time into a place in every index by id.
 CREATE TABLE holdfast.landmark (
     at      timestamptz PRIMARY KEY,
