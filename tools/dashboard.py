@@ -85,8 +85,12 @@ def _function(path: str, method: str, operation: dict[str, Any]) -> Iterator[str
         elif method == "get":
             passed.append("{}")
         given.append("signal?: Signal")
+        passed.append("signal")
+        if any(parameter["name"] == "If-Match" for parameter in _parameters(operation, "header")):
+            given.append("ifMatch?: string")
+            passed.append("ifMatch")
         yield f"  {_camel(operation)}: ({', '.join(given)}) =>"
-        yield f"    client.{method}<{_type(answer[_JSON]['schema'])}>({', '.join([*passed, 'signal'])}),"
+        yield f"    client.{method}<{_type(answer[_JSON]['schema'])}>({', '.join(passed)}),"
 
 
 def _address(path: str) -> str:

@@ -20,6 +20,8 @@ export interface Request {
   query?: Query;
   body?: unknown;
   signal?: AbortSignal | undefined;
+  /** Refused if it is no more the mark of what is changed. */
+  ifMatch?: string | undefined;
 }
 
 export interface ClientOptions {
@@ -47,12 +49,12 @@ export class Client {
     return this.send<T>("POST", path, { body, signal });
   }
 
-  put<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
-    return this.send<T>("PUT", path, { body, signal });
+  put<T>(path: string, body: unknown, signal?: AbortSignal, ifMatch?: string): Promise<T> {
+    return this.send<T>("PUT", path, { body, signal, ifMatch });
   }
 
-  delete<T>(path: string, signal?: AbortSignal): Promise<T> {
-    return this.send<T>("DELETE", path, { signal });
+  delete<T>(path: string, signal?: AbortSignal, ifMatch?: string): Promise<T> {
+    return this.send<T>("DELETE", path, { signal, ifMatch });
   }
 
   address(path: string, query: Query = {}): string {
@@ -63,8 +65,8 @@ export class Client {
     return url.href;
   }
 
-  private async send<T>(method: string, path: string, { query = {}, body, signal }: Request): Promise<T> {
-    const answer = await this.exchange(method, this.address(path, query), body, signal);
+  private async send<T>(method: string, path: string, request: Request): Promise<T> {
+    const answer = await this.exchange(method, this.address(path, request.query), request);
     this.options.onDate?.(answer.headers.get("date"));
     if (answer.ok) return answer.status === 204 ? (undefined as T) : await parsed<T>(answer);
     const error = await refusal(answer);
@@ -72,10 +74,11 @@ export class Client {
     throw error;
   }
 
-  private async exchange(method: string, address: string, body: unknown, signal?: AbortSignal) {
+  private async exchange(method: string, address: string, { body, signal, ifMatch }: Request) {
     const headers: Record<string, string> = { accept: "application/json" };
     if (UNSAFE.has(method)) headers["x-holdfast-csrf"] = "1";
     if (body !== undefined) headers["content-type"] = "application/json";
+    if (ifMatch !== undefined) headers["if-match"] = ifMatch;
     const timeout = AbortSignal.timeout(this.options.timeoutMs ?? TIMEOUT_MS);
     const init: RequestInit = {
       method,

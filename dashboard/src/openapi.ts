@@ -73,8 +73,8 @@ export interface AuditLine {
 }
 
 export interface AuditPage {
-  entries: AuditLine[];
   next: string | null;
+  items: AuditLine[];
 }
 
 export interface BulkAction {
@@ -109,7 +109,8 @@ export interface BulkActionControl {
 }
 
 export interface BulkActions {
-  bulk_actions: BulkAction[];
+  next: string | null;
+  items: BulkAction[];
 }
 
 export interface ChainEdge {
@@ -151,8 +152,8 @@ export interface ChainNode {
 }
 
 export interface ChainPage {
-  chains: ChainItem[];
   next: string | null;
+  items: ChainItem[];
   looked: Looked;
 }
 
@@ -176,7 +177,8 @@ export interface DatabaseLine {
 }
 
 export interface DatabaseLines {
-  databases: DatabaseLine[];
+  next: string | null;
+  items: DatabaseLine[];
 }
 
 export interface DeadLetterAction {
@@ -202,7 +204,8 @@ export interface DeadLetterGroup {
 }
 
 export interface DeadLetters {
-  groups: DeadLetterGroup[];
+  next: string | null;
+  items: DeadLetterGroup[];
   looked: Looked;
 }
 
@@ -242,7 +245,8 @@ export interface ExportLine {
 }
 
 export interface ExportPage {
-  exports: ExportLine[];
+  next: string | null;
+  items: ExportLine[];
   complete: boolean;
 }
 
@@ -316,8 +320,8 @@ export interface JobLine {
 }
 
 export interface JobPage {
-  jobs: JobLine[];
   next: string | null;
+  items: JobLine[];
   looked: Looked;
 }
 
@@ -390,7 +394,8 @@ export interface KindLine {
 }
 
 export interface Kinds {
-  kinds: KindLine[];
+  next: string | null;
+  items: KindLine[];
   counted_at: string | null;
 }
 
@@ -401,6 +406,7 @@ export interface LimitControl {
 }
 
 export interface LimitLine {
+  etag: string;
   name: string;
   parameters: string[] | null;
   concurrency: number | null;
@@ -415,7 +421,8 @@ export interface LimitLine {
 }
 
 export interface Limits {
-  limits: LimitLine[];
+  next: string | null;
+  items: LimitLine[];
 }
 
 export interface Live {
@@ -487,8 +494,8 @@ export interface ParkedLine {
 }
 
 export interface ParkedPage {
-  parked: ParkedLine[];
   next: string | null;
+  items: ParkedLine[];
 }
 
 export interface PartitionLine {
@@ -532,6 +539,7 @@ export interface QueueControl {
 }
 
 export interface QueueLine {
+  etag: string;
   name: string;
   paused: boolean;
   concurrency: number | null;
@@ -553,7 +561,8 @@ export interface QueueOverview {
 }
 
 export interface Queues {
-  queues: QueueLine[];
+  next: string | null;
+  items: QueueLine[];
   counted_at: string | null;
 }
 
@@ -582,6 +591,7 @@ export interface RetentionChange {
 }
 
 export interface RetentionLine {
+  etag: string;
   family: string;
   days: number;
   archived: boolean;
@@ -617,7 +627,8 @@ export interface RunOnceSummary {
 }
 
 export interface RunPage {
-  runs: RunLine[];
+  next: string | null;
+  items: RunLine[];
 }
 
 export interface RunnerAction {
@@ -639,7 +650,8 @@ export interface RunnerLine {
 }
 
 export interface Runners {
-  runners: RunnerLine[];
+  next: string | null;
+  items: RunnerLine[];
 }
 
 export interface Stats {
@@ -707,7 +719,8 @@ export interface SubscriptionLine {
 }
 
 export interface Subscriptions {
-  subscriptions: SubscriptionLine[];
+  next: string | null;
+  items: SubscriptionLine[];
 }
 
 export interface TrendLine {
@@ -785,7 +798,8 @@ export interface WorkerLine {
 }
 
 export interface Workers {
-  workers: WorkerLine[];
+  next: string | null;
+  items: WorkerLine[];
   unserved: UnservedKind[];
 }
 
@@ -835,7 +849,7 @@ export type ListRunsQuery = {
   limit?: number | null;
 };
 
-export type ReadTrendsQuery = {
+export type GetTrendsQuery = {
   range?: "1h" | "6h" | "24h" | "7d" | null;
   by?: "queue" | "kind" | "worker" | null;
   queue?: string | null;
@@ -908,15 +922,15 @@ export const operations = (client: Client, at: (path: string) => string) => ({
     client.get<Queues>(at("queues"), {}, signal),
   actOnQueue: (queue: string, body: QueueAction, signal?: Signal) =>
     client.post<Done | JobActionResult>(at(`queues/${part(queue)}/actions`), body, signal),
-  setQueue: (queue: string, body: QueueControl, signal?: Signal) =>
-    client.put<Done>(at(`queues/${part(queue)}`), body, signal),
+  setQueue: (queue: string, body: QueueControl, signal?: Signal, ifMatch?: string) =>
+    client.put<Done>(at(`queues/${part(queue)}`), body, signal, ifMatch),
   listLimits: (signal?: Signal) =>
     client.get<Limits>(at("limits"), {}, signal),
-  setLimit: (name: string, body: LimitControl, signal?: Signal) =>
-    client.put<Done>(at(`limits/${part(name)}`), body, signal),
-  resetLimit: (name: string, signal?: Signal) =>
-    client.delete<Done>(at(`limits/${part(name)}`), signal),
-  readTrends: (query: ReadTrendsQuery = {}, signal?: Signal) =>
+  setLimit: (name: string, body: LimitControl, signal?: Signal, ifMatch?: string) =>
+    client.put<Done>(at(`limits/${part(name)}`), body, signal, ifMatch),
+  resetLimit: (name: string, signal?: Signal, ifMatch?: string) =>
+    client.delete<Done>(at(`limits/${part(name)}`), signal, ifMatch),
+  getTrends: (query: GetTrendsQuery = {}, signal?: Signal) =>
     client.get<Trends>(at("trends"), query, signal),
   listKinds: (signal?: Signal) =>
     client.get<Kinds>(at("kinds"), {}, signal),
@@ -930,8 +944,8 @@ export const operations = (client: Client, at: (path: string) => string) => ({
     client.get<ArchiveSummary>(at("archive"), {}, signal),
   listExports: (query: ListExportsQuery = {}, signal?: Signal) =>
     client.get<ExportPage>(at("archive/exports"), query, signal),
-  setRetention: (body: RetentionChange, signal?: Signal) =>
-    client.put<Done>(at("archive/retention"), body, signal),
+  setRetention: (body: RetentionChange, signal?: Signal, ifMatch?: string) =>
+    client.put<Done>(at("archive/retention"), body, signal, ifMatch),
   getArchivedJob: (id: string, signal?: Signal) =>
     client.get<ArchivedJob>(at(`archive/jobs/${part(id)}`), {}, signal),
   listAudit: (query: ListAuditQuery = {}, signal?: Signal) =>

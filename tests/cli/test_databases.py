@@ -83,8 +83,8 @@ def test_a_command_for_one_database_asks_which(two: Two) -> None:
 def test_one_is_chosen_by_name(two: Two) -> None:
     two.us.execute("INSERT INTO holdfast.queue (name) VALUES ('mail')")
     assert two.run("queues", "pause", "mail", "--database", "us").status == 0
-    assert two.run("queues", "--database", "us", "--json").json["queues"][0]["paused"]
-    assert two.run("queues", "list", "--database", "eu", "--json").json["queues"] == []
+    assert two.run("queues", "--database", "us", "--json").json["items"][0]["paused"]
+    assert two.run("queues", "list", "--database", "eu", "--json").json["items"] == []
     output = two.run("queues", "--database", "eux")
     assert (output.status, output.err) == (2, "holdfast queues: there is no database eux: did you mean eu?\n")
     output = two.run("jobs", "list", "--database", "eu", "--database-url", two.urls["us"])

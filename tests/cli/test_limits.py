@@ -39,10 +39,10 @@ def test_list_set_and_reset(database: str, conn: psycopg.Connection[Any]) -> Non
     # What has room by now was promoted.
     assert len(parked(conn)) == 2
     assert len(worker.claim()) == 1
-    listed = holdfast("limits", "list", "--json", database=database).json["limits"]
+    listed = holdfast("limits", "list", "--json", database=database).json["items"]
     assert (listed[0]["concurrency"], listed[0]["rate"], listed[0]["set_by"]) == (2, None, ME)
     assert holdfast("limits", "reset", "api", database=database).out == "api: as the code declares it\n"
-    assert holdfast("limits", "--json", database=database).json["limits"][0]["rate"] == "100/min"
+    assert holdfast("limits", "--json", database=database).json["items"][0]["rate"] == "100/min"
     assert [line[:3] for line in audited(conn)] == [(ME, "limit.set", "api"), (ME, "limit.reset", "api")]
 
 

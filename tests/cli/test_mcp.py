@@ -114,10 +114,10 @@ async def test_jobs_are_found_page_by_page_and_not_by_what_is_hidden(
     jobs = [enqueue(conn, f"""'mail', '{{"n": {n}, "password": "hush"}}', queue => 'q{n % 2}'""") for n in range(5)]
     async with asking(database) as client:
         page = await call(client, "search_jobs", queue="q0", limit=2)
-        assert [int(job["id"]) for job in page["jobs"]] == [jobs[4], jobs[2]]
+        assert [int(job["id"]) for job in page["items"]] == [jobs[4], jobs[2]]
         rest = await call(client, "search_jobs", queue="q0", limit=2, before=page["next"])
-        assert [int(job["id"]) for job in rest["jobs"]] == [jobs[0]]
-        assert (await call(client, "search_jobs", text="hush"))["jobs"] == []
+        assert [int(job["id"]) for job in rest["items"]] == [jobs[0]]
+        assert (await call(client, "search_jobs", text="hush"))["items"] == []
         assert "status" in await refused(client, "search_jobs", status="dancing")
 
 
@@ -128,7 +128,7 @@ async def test_what_failed_is_grouped(database: str, conn: psycopg.Connection[An
         " FROM generate_series(1, 3) n"
     )
     async with asking(database) as client:
-        (group,) = (await call(client, "dead_letters"))["groups"]
+        (group,) = (await call(client, "dead_letters"))["items"]
     assert (group["kind"], group["error_code"]) == ("mail", "E")
 
 

@@ -37,7 +37,7 @@ def test_list(database: str, conn: psycopg.Connection[Any]) -> None:
     assert mail.split()[:3] == ["mail", "unserved", "1"]
     assert counted.startswith("Live jobs were counted at ")
     listed = holdfast("queues", "--json", database=database).json
-    assert [(queue["name"], queue["depth"]["due"]) for queue in listed["queues"]] == [("default", 2), ("mail", 1)]
+    assert [(queue["name"], queue["depth"]["due"]) for queue in listed["items"]] == [("default", 2), ("mail", 1)]
 
 
 def test_pause_and_resume(database: str, conn: psycopg.Connection[Any]) -> None:
@@ -71,11 +71,11 @@ def test_a_misspelled_queue_is_not_created(database: str, conn: psycopg.Connecti
 def test_set_keeps_what_is_not_named(database: str, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job(queue="pdf"))
     output = holdfast("queues", "set", "pdf", "--concurrency", "2", "--rate", "0.5", database=database)
-    assert output == (0, "pdf: concurrency 2, lease_ms own, rate 0.5\n", "")
+    assert output == (0, "pdf: concurrency 2, lease own, rate 0.5\n", "")
     assert control(conn, "pdf") == (False, 2, None, 0.5)
     holdfast("queues", "pause", "pdf", database=database)
-    output = holdfast("queues", "set", "pdf", "--lease", "30000", "--rate", "own", database=database)
-    assert output.out == "pdf: concurrency 2, lease_ms 30000, rate own\n"
+    output = holdfast("queues", "set", "pdf", "--lease", "30", "--rate", "own", database=database)
+    assert output.out == "pdf: concurrency 2, lease 30, rate own\n"
     assert control(conn, "pdf") == (True, 2, 30000, None)
     assert [line[1] for line in audited(conn)] == ["queue.set", "queue.pause", "queue.set"]
     output = holdfast("queues", "set", "pdf", database=database)
@@ -122,7 +122,7 @@ def test_a_viewer_may_not_act(database: str, conn: psycopg.Connection[Any]) -> N
         ["pause", ""],
         ["pause", "a\x01b"],
         ["set", "a", "--concurrency", "-1"],
-        ["set", "a", "--lease", "999"],
+        ["set", "a", "--lease", "0.5"],
         ["set", "a", "--rate", "0"],
         ["set", "a", "--rate", "nan"],
         ["cancel-waiting", "a", "--limit", "0"],

@@ -124,7 +124,7 @@ def test_three_commands_lead_to_a_dashboard_with_a_job_done(
         assert b"<title>" in page
         listed = json.loads(ask(f"{up.dashboard}/api/v1/jobs?status=completed", token))
         took = time.monotonic() - began
-        assert [job["kind"] for job in listed["jobs"]] == ["receipt.send"], listed
+        assert [job["kind"] for job in listed["items"]] == ["receipt.send"], listed
         record_property(SHOWN, f"compose as processes: three commands and {took:.1f} seconds to a job done")
         assert took < 60
 

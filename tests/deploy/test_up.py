@@ -53,7 +53,7 @@ def follow(command: list[str], folder: Path) -> float:
         assert b"<title>" in ask(f"{dashboard}/")
         listed = json.loads(ask(f"{dashboard}/api/v1/jobs?status=completed", token))
         took = time.monotonic() - began
-        assert [job["kind"] for job in listed["jobs"]] == ["receipt.send"], listed
+        assert [job["kind"] for job in listed["items"]] == ["receipt.send"], listed
         up.wait_for_line("Everything runs")
         # As a terminal does it: to all of them.
         os.killpg(up.process.pid, signal.SIGINT)

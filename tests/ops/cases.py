@@ -228,6 +228,7 @@ CASES = [
     Case("none at once", post("/api/v1/jobs/actions", RETRY | {"limit": 0}), 422, "invalid"),
     Case("preview as a word", post("/api/v1/jobs/actions", RETRY | {"preview": "false"}), 422, "invalid"),
     Case("an unknown field", post("/api/v1/jobs/actions", RETRY | {"force": True}), 422, "invalid"),
+    Case("an order key with a control character", post("/api/v1/order-keys/actions", {"action": "resume", "key": "a\x07"}), 422, "invalid"),
     Case("a reschedule to no time", post("/api/v1/jobs/actions", {"action": "reschedule", "ids": ["1"]}), 422, "invalid"),
     Case("a time without a zone", post("/api/v1/jobs/actions", {"action": "reschedule", "ids": ["1"], "at": "2030-01-01T00:00:00"}), 422, "invalid"),
     Case("a time that is none", post("/api/v1/jobs/actions", {"action": "reschedule", "ids": ["1"], "at": "2030-02-30T00:00:00Z"}), 422, "invalid"),

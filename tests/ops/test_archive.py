@@ -336,13 +336,13 @@ async def test_exports_by_source_and_days_newest_first(history: History, caller:
     days = [history.day(ago, 1) for ago in (12, 11, 10)]
     await history.export()
     every = (await caller.get("/api/v1/archive/exports", "source=job_history")).json
-    assert [one["starts_on"] for one in every["exports"]] == days[::-1]
+    assert [one["starts_on"] for one in every["items"]] == days[::-1]
     assert every["complete"] is True
-    assert every["exports"][0]["state"] == "verified"
+    assert every["items"][0]["state"] == "verified"
     two = (await caller.get("/api/v1/archive/exports", f"source=job_history&since={days[1]}&limit=1")).json
-    assert ([one["starts_on"] for one in two["exports"]], two["complete"]) == ([days[2]], False)
+    assert ([one["starts_on"] for one in two["items"]], two["complete"]) == ([days[2]], False)
     older = (await caller.get("/api/v1/archive/exports", f"source=job_history&until={days[1]}")).json
-    assert [one["starts_on"] for one in older["exports"]] == [days[0]]
+    assert [one["starts_on"] for one in older["items"]] == [days[0]]
 
 
 @pytest.mark.nightly
@@ -356,15 +356,15 @@ async def test_exports_that_run_or_failed_come_first_however_old_they_are(histor
     ordered = [days[0], days[2], days[1], days[4], days[3]]
     for limit in range(1, 6):
         found = (await caller.get("/api/v1/archive/exports", f"source=job_history&limit={limit}")).json
-        assert [one["starts_on"] for one in found["exports"]] == ordered[:limit]
+        assert [one["starts_on"] for one in found["items"]] == ordered[:limit]
         assert found["complete"] is (limit == 5)
-    assert found["exports"][0]["running"] is True
+    assert found["items"][0]["running"] is True
     # By ranges of days, every one is seen once.
     parts = [f"until={days[1]}", f"since={days[1]}&until={days[3]}", f"since={days[3]}"]
     seen = [
         one["starts_on"]
         for part in parts
-        for one in (await caller.get("/api/v1/archive/exports", f"source=job_history&{part}")).json["exports"]
+        for one in (await caller.get("/api/v1/archive/exports", f"source=job_history&{part}")).json["items"]
     ]
     assert seen == [days[0], days[2], days[1], days[4], days[3]]
 
@@ -376,12 +376,12 @@ async def test_a_running_export_has_its_progress_and_a_failed_one_its_error(hist
         token = await run(conn, start_export(period._replace(rows_expected=8)))
         assert token is not None
         await run(conn, report_export(period, token, rows_done=2))
-    [line] = (await caller.get("/api/v1/archive/exports", "source=job_history")).json["exports"]
+    [line] = (await caller.get("/api/v1/archive/exports", "source=job_history")).json["items"]
     assert (line["state"], line["running"], line["progress"], line["rows_done"]) == ("exporting", True, 0.25, 2)
     history.conn.execute(
         "UPDATE holdfast.archive_exports SET locked_until = NULL, error = 'refused: postgresql://me:hush@db/x'"
     )
-    [line] = (await caller.get("/api/v1/archive/exports", "source=job_history")).json["exports"]
+    [line] = (await caller.get("/api/v1/archive/exports", "source=job_history")).json["items"]
     assert (line["running"], line["progress"]) == (False, None)
     assert line["error"] == "refused: postgresql://me:***@db/x"
 
@@ -396,7 +396,7 @@ async def test_an_operator_changes_the_retention_and_is_recorded(history: Histor
     assert answered.status == 200, answered
     kept = {one["family"]: one["days"] for one in (await caller.get("/api/v1/archive")).json["retention"]}
     assert kept["job_history"] == 45
-    [entry] = (await caller.get("/api/v1/audit", "limit=1")).json["entries"]
+    [entry] = (await caller.get("/api/v1/audit", "limit=1")).json["items"]
     assert (entry["action"], entry["target"]) == ("archive.retention", "job_history")
     assert entry["detail"] == {"days": 45, "before": before}
 

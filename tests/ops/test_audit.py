@@ -117,7 +117,7 @@ def _put(value: Any, mark: str, text: str) -> Any:
 
 async def newest(site: Starlette, token: str) -> dict[str, Any] | None:
     asked = Asked("GET", "/api/v1/audit", "limit=1", headers=bearer(token))
-    entries = (await ask(site, asked)).json["entries"]
+    entries = (await ask(site, asked)).json["items"]
     return entries[0] if entries else None
 
 
@@ -186,7 +186,7 @@ async def test_the_audit_is_read_page_by_page(site: Starlette, tokens: Mapping[R
         )
         assert (await ask(site, asked)).status == 200
     first = (await ask(site, Asked("GET", "/api/v1/audit", "limit=3", headers=bearer(tokens[Role.VIEWER])))).json
-    assert [entry["action"] for entry in first["entries"]] == ["queue.resume", "queue.pause", "queue.resume"]
+    assert [entry["action"] for entry in first["items"]] == ["queue.resume", "queue.pause", "queue.resume"]
     query = f"limit=1&before={first['next']}"
     second = (await ask(site, Asked("GET", "/api/v1/audit", query, headers=bearer(tokens[Role.VIEWER])))).json
-    assert [entry["action"] for entry in second["entries"]] == ["queue.pause"]
+    assert [entry["action"] for entry in second["items"]] == ["queue.pause"]

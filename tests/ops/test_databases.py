@@ -88,7 +88,7 @@ async def state_of(site: Starlette, token: str, state: str) -> dict[str, Any]:
     """Ask until the second database is in this state, and return its line: a reading is shared for a second."""
     deadline = time.monotonic() + 30
     while True:
-        line: dict[str, Any] = (await get(site, "/api/v1/databases", token)).json["databases"][1]
+        line: dict[str, Any] = (await get(site, "/api/v1/databases", token)).json["items"][1]
         if line["state"] == state:
             return line
         assert time.monotonic() < deadline, line
@@ -100,7 +100,7 @@ async def test_each_database_has_its_own_paths(eu: str, us: str) -> None:
     token = make_token(eu, Role.OPERATOR, name="operator ann")
     async with serving({"eu": eu, "us": us}) as site:
         assert (await get(site, "/api/v1/me", token)).json["databases"] == ["eu", "us"]
-        found = [(await get(site, f"/api/v1/databases/{name}/jobs", token)).json["jobs"] for name in ("eu", "us")]
+        found = [(await get(site, f"/api/v1/databases/{name}/jobs", token)).json["items"] for name in ("eu", "us")]
         assert [[line["kind"] for line in jobs] for jobs in found] == [["a"], ["c", "b"]]
         answered = await get(site, "/api/v1/databases/eux/jobs", token)
         assert (answered.status, answered.refusal.code) == (404, "not_found")
@@ -133,7 +133,7 @@ async def test_a_request_is_repeated_in_its_own_database_alone(eu: str, us: str)
             assert answered.status == 200
         assert answered.headers["idempotency-replayed"] == "true"
         for name in ("eu", "us"):
-            [queue] = (await get(site, f"/api/v1/databases/{name}/queues", token)).json["queues"]
+            [queue] = (await get(site, f"/api/v1/databases/{name}/queues", token)).json["items"]
             assert queue["paused"]
 
 
@@ -154,7 +154,7 @@ async def test_one_database_is_as_it_was(eu: str) -> None:
         assert (await get(site, "/api/v1/me", token)).json["databases"] == []
         assert (await get(site, "/api/v1/jobs", token)).status == 200
         assert (await get(site, "/api/v1/databases/eu/jobs", token)).status == 404
-        [line] = (await get(site, "/api/v1/databases", token)).json["databases"]
+        [line] = (await get(site, "/api/v1/databases", token)).json["items"]
         assert (line["name"], line["state"]) == ("eu", "serving")
         metrics = (await get(site, "/metrics", token)).body
         assert b"holdfast_fleet_up 1.0" in metrics
@@ -165,7 +165,7 @@ async def test_the_states_of_all(eu: str, us: str) -> None:
     token = make_token(eu, Role.VIEWER)
     async with serving({"eu": eu, "us": us, "gone": GONE}, draining=["us"]) as site:
         answered = await get(site, "/api/v1/databases", token)
-        lines = {line["name"]: line for line in answered.json["databases"]}
+        lines = {line["name"]: line for line in answered.json["items"]}
         assert {name: line["state"] for name, line in lines.items()} == {
             "eu": "serving",
             "us": "draining",
@@ -210,7 +210,7 @@ async def test_a_frozen_database_slows_no_page_of_another(eu: str, server_versio
         do(us, job("a"))
         async with serving({"eu": eu, "us": us}, public_metrics=True, connections=3, timeout=1) as site:
             assert (await get(site, "/api/v1/databases/us/overview", token)).status == 200
-            assert (await get(site, "/api/v1/databases", token)).json["databases"][1]["figures"]["due"] == 1
+            assert (await get(site, "/api/v1/databases", token)).json["items"][1]["figures"]["due"] == 1
             with frozen(pid):
                 waiting = [asyncio.create_task(get(site, "/api/v1/databases/us/jobs", token)) for _ in range(20)]
                 await asyncio.sleep(0)
@@ -222,7 +222,7 @@ async def test_a_frozen_database_slows_no_page_of_another(eu: str, server_versio
                 assert line["why"].startswith("The database has not answered for ")
                 assert line["figures"]["due"] == 1  # as last known
                 began = time.monotonic()
-                assert (await get(site, "/api/v1/databases", token)).json["databases"][0]["state"] == "serving"
+                assert (await get(site, "/api/v1/databases", token)).json["items"][0]["state"] == "serving"
                 assert time.monotonic() - began < 1.0  # one that was late is not waited for again
                 metrics = (await ask(site, Asked("GET", "/metrics"))).body
                 assert b'holdfast_fleet_up{database="us"} 0.0' in metrics

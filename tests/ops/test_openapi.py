@@ -5,6 +5,7 @@ from typing import Any
 
 from holdfast._ops.openapi import document
 from holdfast._ops.routes import ROUTES
+from holdfast._ops.vocabulary import DESCRIPTIONS, EXAMPLES
 
 DOCUMENT = document(ROUTES)
 
@@ -46,7 +47,7 @@ def test_it_leads_nowhere_but_to_what_it_holds() -> None:
 
 def test_ids_are_strings_there() -> None:
     story = DOCUMENT["components"]["schemas"]["JobStory"]["properties"]["id"]
-    assert story == {"type": "string", "pattern": "^[0-9]{1,19}$"}
+    assert (story["type"], story["pattern"]) == ("string", "^[0-9]{1,19}$")
     (parameter,) = operations()["GET", "/api/v1/jobs/{id}"]["parameters"]
     assert parameter["schema"]["type"] == "string"
 
@@ -55,3 +56,26 @@ def test_a_parameter_that_may_be_left_out_is_never_null() -> None:
     for operation in operations().values():
         for parameter in operation.get("parameters", ()):
             assert "null" not in json.dumps(parameter), parameter
+
+
+def test_every_property_and_parameter_is_described_and_no_description_is_left_over() -> None:
+    described: dict[str, set[str]] = {}
+    for schema in DOCUMENT["components"]["schemas"].values():
+        for name, field in schema.get("properties", {}).items():
+            described.setdefault(name, set()).add(field.get("description", ""))
+    for operation in operations().values():
+        assert operation["summary"]
+        for parameter in operation.get("parameters", ()):
+            described.setdefault(parameter["name"], set()).add(parameter["schema"].get("description", ""))
+    assert {name for name, texts in described.items() if "" in texts} == set()
+    used = {name for name, text in DESCRIPTIONS.items() if text in described.get(name, ())}
+    assert DESCRIPTIONS.keys() - used == set()
+    assert EXAMPLES.keys() <= described.keys()
+
+
+def test_every_list_has_the_same_shape() -> None:
+    for (method, path), operation in operations().items():
+        if operation["operationId"].startswith("list_"):
+            answer = operation["responses"]["200"]["content"]["application/json"]["schema"]["$ref"]
+            properties = DOCUMENT["components"]["schemas"][answer.rpartition("/")[2]]["properties"]
+            assert {"items", "next"} <= properties.keys(), (method, path)

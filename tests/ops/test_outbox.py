@@ -129,7 +129,7 @@ async def test_run_once_runs_what_is_due_and_says_what_it_did(site: Starlette, a
 async def test_run_once_is_in_the_audit(site: Starlette, app: Holdfast, developer: str) -> None:
     await enqueue(app, "mail.send", "a@example.org")
     await run_once(site, developer)
-    entry, begun = (await ask(site, Asked("GET", "/api/v1/audit", headers=bearer(developer)))).json["entries"]
+    entry, begun = (await ask(site, Asked("GET", "/api/v1/audit", headers=bearer(developer)))).json["items"]
     assert begun["action"] == "outbox.run_once.begin"
     assert (entry["who"], entry["role"], entry["action"], entry["jobs"]) == (
         "developer ann", "developer", "outbox.run_once", 1,
@@ -228,7 +228,7 @@ async def test_a_tick_that_fails_is_in_the_audit_too(
     monkeypatch.setattr(site.state.operations.first.outbox, "run_once", failing)
     answered = await ask(site, Asked("POST", "/outbox/run-once", headers=bearer(developer)))
     assert (answered.status, answered.refusal.code) == (503, "tick_failed")
-    (entry,) = (await ask(site, Asked("GET", "/api/v1/audit", headers=bearer(developer)))).json["entries"]
+    (entry,) = (await ask(site, Asked("GET", "/api/v1/audit", headers=bearer(developer)))).json["items"]
     assert (entry["action"], entry["detail"]) == ("outbox.run_once", {"error": "outbox: ValueError: it broke"})
 
 

@@ -13,7 +13,7 @@ import pytest
 from holdfast._ops import read_requests as reading
 from holdfast.ops import Role, operations
 from tests.kit.access import PATIENT
-from tests.kit.asking import Asked, ask, bearer
+from tests.kit.asking import Answered, Asked, ask, bearer
 from tests.ops.serving import Served
 
 if TYPE_CHECKING:
@@ -108,6 +108,31 @@ async def test_every_answer_has_the_id_that_its_request_sent_or_a_new_one(site: 
         answers = [await ask(site, Asked("GET", path, headers=(("x-request-id", wrong),))) for path in ("/", "/live")]
         made = {answer.headers["x-request-id"] for answer in answers}
         assert len(made - {wrong}) == 2
+
+
+async def test_a_change_of_what_somebody_else_has_changed_is_refused(
+    site: Starlette, tokens: Mapping[Role, str]
+) -> None:
+    headers = bearer(tokens[Role.OPERATOR])
+
+    async def change(path: str, body: dict[str, Any], *, etag: str) -> Answered:
+        return await ask(site, Asked("PUT", path, json=body, headers=(*headers, ("if-match", etag))))
+
+    async def seen(path: str, part: str, **which: Any) -> str:
+        lines = (await ask(site, Asked("GET", path, headers=headers))).json[part]
+        (line,) = [line for line in lines if which.items() <= line.items()]
+        return str(line["etag"])
+
+    queue, body = "/api/v1/queues/mail", {"concurrency": 3, "lease_ms": None, "rate": None}
+    etag = await seen("/api/v1/queues", "items", name="mail")
+    assert (await change(queue, body, etag=etag)).status == 200
+    refused = await change(queue, body | {"concurrency": 4}, etag=etag)
+    assert (refused.status, refused.refusal.code) == (412, "changed")
+    assert (await change(queue, body, etag="*")).status == 200
+    assert await seen("/api/v1/queues", "items", name="mail", concurrency=3) != etag
+    kept, retention = {"family": "run", "days": 20}, "/api/v1/archive/retention"
+    etag = await seen("/api/v1/archive", "retention", family="run")
+    assert [(await change(retention, kept, etag=etag)).status for _ in range(2)] == [200, 412]
 
 
 # --- over a socket

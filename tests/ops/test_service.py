@@ -111,8 +111,8 @@ async def pages(service: Service, **search: Any) -> list[int]:
     before: int | None = None
     while True:
         page = await service.jobs(JobSearch(**search, before=before))
-        assert len(page.jobs) <= search.get("limit", 50)
-        found += [job.id for job in page.jobs]
+        assert len(page.items) <= search.get("limit", 50)
+        found += [job.id for job in page.items]
         if page.next is None:
             assert page.looked.complete
             return found
@@ -175,7 +175,7 @@ async def test_landmarks_spare_the_look_at_what_is_younger(service: Service, con
     conn.execute("INSERT INTO holdfast.landmark VALUES (now() - interval '3 hours', %s)", [old[-1]])
     enqueue(conn, 2_000)
     page = await service.jobs(JobSearch(created_until=datetime.now(UTC) - timedelta(hours=4.5)))
-    assert [job.id for job in page.jobs] == old[::-1]
+    assert [job.id for job in page.items] == old[::-1]
     assert page.looked.jobs == len(old)
 
 
@@ -186,10 +186,10 @@ async def test_a_search_says_how_far_it_looked_and_goes_on_from_there(
     (rare,) = enqueue(conn, kind="rare")
     enqueue(conn, 50)
     page = await service.jobs(JobSearch(kind="rare"))
-    assert (page.jobs, page.looked.jobs, page.looked.complete) == ([], 30, False)
+    assert (page.items, page.looked.jobs, page.looked.complete) == ([], 30, False)
     assert page.looked.back_to is not None
     page = await service.jobs(JobSearch(kind="rare", before=page.next))
-    assert ([job.id for job in page.jobs], page.next) == ([rare], None)
+    assert ([job.id for job in page.items], page.next) == ([rare], None)
 
 
 def test_no_more_than_fifty_thousand_are_looked_at() -> None:
@@ -219,7 +219,7 @@ async def test_a_story_has_attempts_worker_and_replays_and_hides_secrets(
 async def test_a_job_without_a_limit_of_attempts(service: Service, conn: psycopg.Connection[Any]) -> None:
     (job,) = enqueue(conn, max_attempts=-1)
     assert (await service.job(job)).max_attempts is None
-    assert [line.max_attempts for line in (await service.jobs(JobSearch())).jobs] == [None]
+    assert [line.max_attempts for line in (await service.jobs(JobSearch())).items] == [None]
 
 
 async def test_a_story_has_its_steps_without_their_results(service: Service, conn: psycopg.Connection[Any]) -> None:
@@ -254,7 +254,7 @@ async def test_a_chain_is_drawn_with_what_it_waits_for_and_who_waits_for_it(
     graph = await service.chain(first)
     assert {(edge.source, edge.target, edge.kind) for edge in graph.edges} == {(first, second, "blocks")}
     listed = await service.chains(ChainSearch())
-    assert {(chain.id, chain.status) for chain in listed.chains} == {(first, "pending"), (second, "blocked")}
+    assert {(chain.id, chain.status) for chain in listed.items} == {(first, "pending"), (second, "blocked")}
 
 
 # --- acting
@@ -265,7 +265,7 @@ async def test_a_preview_changes_nothing(service: Service, conn: psycopg.Connect
     result = await service.act_on_jobs(JobAction(action="cancel", filter=JobFilter(kind="mail"), limit=3), ANN)
     assert (result.preview, result.matched, result.capped, result.done, len(result.sample)) == (True, 3, True, 0, 3)
     assert number(conn, "SELECT count(*) FROM holdfast.job") == 5
-    assert (await service.audit(Before())).entries == []
+    assert (await service.audit(Before())).items == []
 
 
 async def test_an_action_by_a_filter_ends_at_its_limit_and_is_in_the_audit(
@@ -275,7 +275,7 @@ async def test_an_action_by_a_filter_ends_at_its_limit_and_is_in_the_audit(
     action = JobAction(action="cancel", filter=JobFilter(kind="mail"), limit=220, preview=False)
     result = await carried_out(service, await service.act_on_jobs(action, ANN))
     assert (result.state, result.done, result.expected) == ("completed", 220, 220)
-    [entry] = (await service.audit(Before())).entries
+    [entry] = (await service.audit(Before())).items
     assert (entry.who, entry.role, entry.action, entry.jobs) == ("ann", Role.OPERATOR, "jobs.cancel", 220)
     assert entry.detail == {"filter": {"kind": "mail"}, "limit": 220, "bulk_action": str(result.id)}
     cancelled = conn.execute("SELECT id FROM holdfast.job_history ORDER BY id").fetchall()
@@ -294,8 +294,8 @@ async def test_an_action_with_a_rate_is_left_to_the_workers(service: Service, co
     with pytest.raises(RequestRefused, match="is stopped, not running"):
         await service.control_bulk_action(result.bulk.id, stop, ANN)
     assert (await service.control_bulk_action(result.bulk.id, resume, ANN)).state == "running"
-    assert [line.id for line in (await service.bulk_actions(10)).bulk_actions] == [result.bulk.id]
-    actions = [entry.action for entry in (await service.audit(Before())).entries]
+    assert [line.id for line in (await service.bulk_actions(10)).items] == [result.bulk.id]
+    actions = [entry.action for entry in (await service.audit(Before())).items]
     assert actions == ["bulk_action.resume", "bulk_action.stop", "jobs.cancel"]
     with pytest.raises(RequestRefused, match="There is no bulk action 99"):
         await service.bulk_action(99)
@@ -317,7 +317,7 @@ async def test_a_preview_counts_up_to_a_bound(
 async def test_dead_letters_are_grouped_and_retried_once(service: Service, conn: psycopg.Connection[Any]) -> None:
     fail(conn, enqueue(conn, 5), "Boom")
     fail(conn, enqueue(conn, 2, kind="pdf"), "Ink")
-    groups = (await service.dead_letters(DeadLetterSearch())).groups
+    groups = (await service.dead_letters(DeadLetterSearch())).items
     assert [(group.kind, group.error_code, group.error, group.jobs) for group in groups] == [
         ("mail", "Boom", "it broke", 5),
         ("pdf", "Ink", "it broke", 2),
@@ -325,7 +325,7 @@ async def test_dead_letters_are_grouped_and_retried_once(service: Service, conn:
     retry = JobAction(action="retry", filter=JobFilter(kind="mail", error_code="Boom"), preview=False)
     assert (await service.act_on_jobs(retry, ANN)).done == 5
     assert (await service.act_on_jobs(retry, ANN)).done == 0
-    assert [group.kind for group in (await service.dead_letters(DeadLetterSearch())).groups] == ["pdf"]
+    assert [group.kind for group in (await service.dead_letters(DeadLetterSearch())).items] == ["pdf"]
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE replay_of IS NOT NULL") == 5
 
 
@@ -336,10 +336,10 @@ async def test_a_dismissed_group_is_shown_again_once_a_job_of_it_fails(
     fail(conn, enqueue(conn), "Bang")
 
     async def shown(*, dismissed: bool = False) -> dict[str, tuple[int, str | None]]:
-        groups = (await service.dead_letters(DeadLetterSearch(dismissed=dismissed))).groups
+        groups = (await service.dead_letters(DeadLetterSearch(dismissed=dismissed))).items
         return {group.error_code: (group.jobs, group.dismissed_by) for group in groups}
 
-    [boom] = [one for one in (await service.dead_letters(DeadLetterSearch())).groups if one.error_code == "Boom"]
+    [boom] = [one for one in (await service.dead_letters(DeadLetterSearch())).items if one.error_code == "Boom"]
     group: dict[str, Any] = {"kind": boom.kind, "queue": boom.queue, "error_code": "Boom"}
     dismiss = DeadLetterAction(action="dismiss", last_at=boom.last_at, **group)
     restore = DeadLetterAction(action="restore", **group)
@@ -353,7 +353,7 @@ async def test_a_dismissed_group_is_shown_again_once_a_job_of_it_fails(
     await service.act_on_dead_letters(dismiss, ANN)
     fail(conn, enqueue(conn), "Boom")
     assert await shown() == {"Boom": (3, None), "Bang": (1, None)}
-    entries = (await service.audit(Before())).entries
+    entries = (await service.audit(Before())).items
     assert [entry.action for entry in entries] == [f"dead_letters.{one}" for one in ("dismiss", "restore", "dismiss")]
 
 
@@ -426,7 +426,7 @@ async def test_a_preview_of_a_pause_pauses_nothing(service: Service, conn: psyco
     assert isinstance(done, Done)
     assert done.message.startswith("Would be done: slow: ")
     assert number(conn, "SELECT count(*) FROM holdfast.queue") == 0
-    assert (await service.audit(Before())).entries == []
+    assert (await service.audit(Before())).items == []
     with pytest.raises(RequestRefused, match="No queue is named slwo"):
         await service.act_on_queue("slwo", QueueAction(action="pause"), ANN)
     with pytest.raises(RequestRefused, match="No queue is named slwo"):
@@ -437,13 +437,13 @@ async def test_a_queue_is_paused_set_and_drained(service: Service, conn: psycopg
     enqueue(conn, 4, queue="slow")
     await service.act_on_queue("slow", QueueAction(action="pause"), ANN)
     await service.set_queue("slow", QueueControl(concurrency=2, lease_ms=5_000, rate=1.5), ANN)
-    (queue,) = (await service.queues()).queues
+    (queue,) = (await service.queues()).items
     assert (queue.name, queue.paused, queue.concurrency, queue.lease_ms, queue.rate) == ("slow", True, 2, 5_000, 1.5)
     assert queue.depth.pending == 4
     await service.act_on_queue("slow", QueueAction(action="resume"), ANN)
     await service.act_on_queue("slow", QueueAction(action="cancel_waiting", preview=False), ANN)
     assert number(conn, "SELECT count(*) FROM holdfast.job") == 0
-    actions = [entry.action for entry in (await service.audit(Before())).entries]
+    actions = [entry.action for entry in (await service.audit(Before())).items]
     assert actions == ["jobs.cancel", "queue.resume", "queue.set", "queue.pause"]
 
 
@@ -458,12 +458,12 @@ async def test_a_runner_is_shown_as_running_while_its_worker_lives(
         [worker],
     )
     run_sync(conn, record_run(run_sync(conn, start_run()), "loop", None, worker=worker, counts={}))
-    found = {line.name: line for line in (await service.runners()).runners}
+    found = {line.name: line for line in (await service.runners()).items}
     assert {name: line.running_on for name, line in found.items()} == {"dead": None, "loop": worker, "tidy": worker}
     assert [name for name, line in found.items() if line.running_since is not None] == ["loop", "tidy"]
     assert found["loop"].last is None
     conn.execute("UPDATE holdfast.worker SET stopped_at = now()")
-    assert [line.running_since for line in (await service.runners()).runners] == [None, None]
+    assert [line.running_since for line in (await service.runners()).items] == [None, None]
 
 
 async def test_the_schedule_of_a_job_shows_when_it_last_enqueued_one(
@@ -473,7 +473,7 @@ async def test_the_schedule_of_a_job_shows_when_it_last_enqueued_one(
         "INSERT INTO holdfast.schedule (name, what, schedule, job, last_at) VALUES "
         "('bills', 'job', 'every 60s', '{}', '2026-01-01 00:00+00')"
     )
-    line = next(line for line in (await service.runners()).runners if line.name == "bills")
+    line = next(line for line in (await service.runners()).items if line.name == "bills")
     assert (line.what, line.last) == ("job", None)
     assert line.last_at == datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -484,26 +484,26 @@ async def test_a_schedule_is_run_and_paused_and_one_that_is_not_there_is_not_fou
     conn.execute(
         "INSERT INTO holdfast.schedule (name, what, schedule, next_at) VALUES ('tidy', 'runner', 'every 60s', now())"
     )
-    (runner,) = (await service.runners()).runners
+    (runner,) = (await service.runners()).items
     assert (runner.name, runner.paused, len(runner.next_at)) == ("tidy", False, 3)
     await service.act_on_runner("tidy", RunnerAction(action="run"), ANN)
     await service.act_on_runner("tidy", RunnerAction(action="pause"), ANN)
-    (runner,) = (await service.runners()).runners
+    (runner,) = (await service.runners()).items
     assert (runner.triggered, runner.paused, runner.next_at) == (True, True, [])
     with pytest.raises(RequestRefused, match="No schedule"):
         await service.act_on_runner("other", RunnerAction(action="run"), ANN)
-    assert [entry.target for entry in (await service.audit(Before())).entries] == ["tidy", "tidy"]
+    assert [entry.target for entry in (await service.audit(Before())).items] == ["tidy", "tidy"]
 
 
 async def test_a_subscription_is_paused_and_replayed(service: Service, conn: psycopg.Connection[Any]) -> None:
     run_sync(conn, subscribe("out", target="nats", topics=["paid"], partitions=2, beginning=False))
-    (line,) = (await service.subscriptions()).subscriptions
+    (line,) = (await service.subscriptions()).items
     assert (line.name, line.target, line.lag_events, len(line.partitions)) == ("out", "nats", 0, 2)
     await service.act_on_subscription("out", SubscriptionAction(action="pause"), ANN)
-    assert (await service.subscriptions()).subscriptions[0].paused
+    assert (await service.subscriptions()).items[0].paused
     done = await service.act_on_subscription("out", SubscriptionAction(action="replay", after=1), ANN)
     assert done.message.startswith("out: ")
-    assert (await service.parked("out", Before())).parked == []
+    assert (await service.parked("out", Before())).items == []
 
 
 # --- bounds
@@ -582,9 +582,9 @@ async def test_dead_letters_of_a_time_are_found_behind_many_newer_ones(
     conn.execute("INSERT INTO holdfast.landmark (at, last_id) VALUES (now() - interval '2 hours', %s)", [old[-1]])
     fail(conn, enqueue(conn, 7, kind="new"))
     hidden = await service.dead_letters(DeadLetterSearch(kind="old"))
-    assert (hidden.groups, hidden.looked.complete) == ([], False)
+    assert (hidden.items, hidden.looked.complete) == ([], False)
     until = datetime.now(UTC) - timedelta(hours=4)
-    [group] = (await service.dead_letters(DeadLetterSearch(created_until=until))).groups
+    [group] = (await service.dead_letters(DeadLetterSearch(created_until=until))).items
     assert (group.kind, group.jobs) == ("old", 3)
 
 
@@ -627,4 +627,4 @@ async def test_what_came_after_a_preview_can_be_left_alone(service: Service, con
     assert (await service.act_on_jobs(JobAction(action="delete", filter=filter_, preview=False), ANN)).done == len(
         shown
     )
-    assert {job.id for job in (await service.jobs(JobSearch(kind="mail"))).jobs} == set(later)
+    assert {job.id for job in (await service.jobs(JobSearch(kind="mail"))).items} == set(later)

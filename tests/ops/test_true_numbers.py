@@ -98,7 +98,7 @@ async def test_a_relay_is_behind_by_no_more_than_was_published(database: str, se
     with psycopg.connect(database, autocommit=True) as conn:
         run_sync(conn, subscribe("out", target="nats", topics=["paid"], partitions=4, beginning=False))
         conn.execute("SELECT count(holdfast.publish('paid', '{}', key => n::text)) FROM generate_series(1, 40) AS n")
-    (line,) = (await service.subscriptions()).subscriptions
+    (line,) = (await service.subscriptions()).items
     assert line.lag_events == 40
     assert (await service.overview()).relay_lag_events == 40
 

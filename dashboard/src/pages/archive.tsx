@@ -140,7 +140,7 @@ function Periods({ sources }: { sources: ArchiveSource[] }) {
     `exports ${source}`,
     async (signal) => {
       const page = await api.listExports({ source: source || null, limit }, signal);
-      setRunning(page.exports.some((line) => line.running));
+      setRunning(page.items.some((line) => line.running));
       return page;
     },
     running ? RUNNING_MS : EVERY_MS,
@@ -165,7 +165,7 @@ function Periods({ sources }: { sources: ArchiveSource[] }) {
       }
     >
       <Loaded of={exports} skeleton={<Bones rows={6} />}>
-        {({ exports: lines, complete }) =>
+        {({ items: lines, complete }) =>
           lines.length === 0 ? (
             <p class="muted">Nothing was exported yet: the runner archiveExport does it once a day.</p>
           ) : (

@@ -34,7 +34,7 @@ const COLUMNS: Column<AuditLine>[] = [
 export function AuditPage() {
   const search = useSearch("audit", async (before, signal) => {
     const page = await api.listAudit({ before, limit: 50 }, signal);
-    return { lines: page.entries, next: page.next };
+    return { lines: page.items, next: page.next };
   });
   const { found } = search;
   return (

@@ -22,7 +22,7 @@ export function BulkActionsPage() {
       aside={<Refresh />}
     >
       <Loaded of={found} skeleton={<Bones rows={4} tall />}>
-        {({ bulk_actions: actions }) =>
+        {({ items: actions }) =>
           actions.length === 0 ? (
             <Notice icon="jobs" title="No bulk action yet">
               <p>

@@ -54,7 +54,7 @@ export function ChainsPage() {
   const status = isStatus(asked) ? asked : null;
   const search = useSearch(query.toString(), async (before, signal) => {
     const page = await api.listChains({ kind, status, before, limit: 50 }, signal);
-    return { lines: page.chains, next: page.next, looked: page.looked };
+    return { lines: page.items, next: page.next, looked: page.looked };
   });
   const { found } = search;
   return (
@@ -72,7 +72,7 @@ export function ChainsPage() {
             <Notice icon="chains" title="No chains">
               <p>
                 {kind || status
-                  ? "None of those that were looked at match."
+                  ? "None of those that were searched match."
                   : "Every job begins one: enqueue a job."}
               </p>
             </Notice>

@@ -26,7 +26,7 @@ export function DatabasesPage() {
   return (
     <Page title="Databases" note="Choose one to see its jobs." aside={<Refresh />}>
       <Loaded of={databases} skeleton={<Bones rows={5} />}>
-        {({ databases: lines }) => (
+        {({ items: lines }) => (
           <>
             <Sums lines={lines} />
             <Table
@@ -63,7 +63,7 @@ function Sums({ lines }: { lines: DatabaseLine[] }) {
     },
     { name: "Due now", value: compact(due), below: `of ${compact(sum((one) => one.unfinished))} unfinished` },
     {
-      name: "Oldest waits",
+      name: "Oldest waiting job",
       value: due > 0 ? coarse(oldest) : "–",
       below: due > 0 ? "since it was due" : "nothing is due",
     },

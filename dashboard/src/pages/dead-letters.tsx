@@ -91,14 +91,14 @@ interface GroupsProps {
 }
 
 function Groups({ value, busy, onRetry, onDismiss }: GroupsProps) {
-  const { groups, looked } = value;
+  const { items: groups, looked } = value;
   if (groups.length === 0 && !looked.complete) {
     return (
       <Notice icon="search" title="None among the newest">
         <p>
           The newest {many(looked.jobs, "dead letter")}
           {looked.back_to && `, back to ${absolute(looked.back_to)},`} are not of this sort, or run again
-          already. Older ones were not looked at: choose times before then to see them.
+          already. Older ones were not searched: choose times before then to see them.
         </p>
       </Notice>
     );

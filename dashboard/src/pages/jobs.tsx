@@ -21,7 +21,7 @@ export function JobsPage() {
   const key = toQuery(filter).toString();
   const search = useSearch(key, async (before, signal) => {
     const page = await api.listJobs({ ...filter, before, limit: 50 }, signal);
-    return { lines: page.jobs, next: page.next, looked: page.looked };
+    return { lines: page.items, next: page.next, looked: page.looked };
   });
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());
   const [asking, setAsking] = useState<{ verb: Verb; target: Target } | null>(null);
@@ -107,7 +107,7 @@ function Nothing({ filter }: { filter: JobFilter }) {
   }
   return (
     <Notice icon="search" title="No such jobs">
-      <p>None of those that were looked at match all of the filters.</p>
+      <p>None of those that were searched match all of the filters.</p>
       <Button onClick={() => go(to("jobs"))}>Clear filters</Button>
     </Notice>
   );

@@ -47,7 +47,7 @@ export function LimitsPage() {
   return (
     <Page title="Limits" note="They hold in all workers together." aside={<Refresh />}>
       <Loaded of={limits} skeleton={<Bones rows={5} />}>
-        {({ limits: lines }) =>
+        {({ items: lines }) =>
           lines.length === 0 ? (
             <Notice icon="limits" title="No limit yet">
               <p>A limit is there once a worker runs whose code declares it.</p>

@@ -17,7 +17,7 @@ export function ParkedPage({ name }: { name: string }) {
   const [releasing, setReleasing] = useState<{ of: string | null } | null>(null);
   const search = useSearch(`parked ${name}`, async (before, signal) => {
     const page = await api.listParkedEvents(name, { before, limit: 50 }, signal);
-    return { lines: page.parked, next: page.next };
+    return { lines: page.items, next: page.next };
   });
   const { found } = search;
   const columns: Column<ParkedLine>[] = [

@@ -72,7 +72,7 @@ export function QueuesPage() {
       aside={<Refresh />}
     >
       <Loaded of={queues} skeleton={<Bones rows={5} />}>
-        {({ queues: lines }) =>
+        {({ items: lines }) =>
           lines.length === 0 ? (
             <Notice icon="queues" title="No queue yet">
               <p>A queue is there once a job is enqueued into it or a worker serves it.</p>
@@ -84,7 +84,7 @@ export function QueuesPage() {
       </Loaded>
       <Panel title="Kinds" note="Jobs that ended within the last hour.">
         <Loaded of={kinds} skeleton={<Bones rows={5} />}>
-          {({ kinds: lines }) => <KindTable kinds={lines} />}
+          {({ items: lines }) => <KindTable kinds={lines} />}
         </Loaded>
       </Panel>
       {edited && <EditQueue queue={edited} onDone={queues.reload} onClose={() => setEdited(null)} />}

@@ -31,7 +31,7 @@ export function RelaysPage() {
       aside={<Refresh />}
     >
       <Loaded of={relays} skeleton={<Bones rows={3} tall />}>
-        {({ subscriptions }) =>
+        {({ items: subscriptions }) =>
           subscriptions.length === 0 ? (
             <Notice icon="relays" title="No subscription yet">
               <p>A worker stores those of its application when it starts.</p>

@@ -79,7 +79,7 @@ export function RunnersPage() {
       aside={<Refresh />}
     >
       <Loaded of={runners} skeleton={<Bones rows={6} />}>
-        {({ runners: lines }) =>
+        {({ items: lines }) =>
           lines.length === 0 ? (
             <Notice icon="runners" title="No runners yet">
               <p>A worker stores those of its application when it starts.</p>

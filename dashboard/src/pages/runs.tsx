@@ -39,7 +39,7 @@ export function RunsPage({ name }: { name: string }) {
       aside={<Refresh />}
     >
       <Loaded of={runs} skeleton={<Bones rows={8} />}>
-        {({ runs: lines }) =>
+        {({ items: lines }) =>
           lines.length === 0 ? (
             <Notice icon="runners" title="No runs yet">
               <p>It has not run.</p>

@@ -55,7 +55,7 @@ export function WorkersPage() {
   return (
     <Page title="Workers" note="Live ones first." aside={<Refresh />}>
       <Loaded of={workers} skeleton={<Bones rows={5} />}>
-        {({ workers: lines, unserved }) => (
+        {({ items: lines, unserved }) => (
           <>
             {unserved.length > 0 && <Unserved kinds={unserved} />}
             {lines.length === 0 ? (

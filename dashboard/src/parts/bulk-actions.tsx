@@ -20,7 +20,7 @@ export function RunningBulkActions() {
     (signal) => api.listBulkActions({ limit: 20 }, signal),
     EVERY_MS,
   );
-  const open = found.value?.bulk_actions.filter((action) => action.ended_at === null) ?? [];
+  const open = found.value?.items.filter((action) => action.ended_at === null) ?? [];
   if (open.length === 0) return null;
   return (
     <section class="bulk-actions" aria-label="Bulk actions under way">

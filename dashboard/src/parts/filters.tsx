@@ -23,7 +23,7 @@ export function Filters({ filter, onChange }: Props) {
   // biome-ignore lint/correctness/useExhaustiveDependencies: another search, another draft
   useEffect(() => setDraft(filter), [key]);
   const kinds = useResource("kinds", api.listKinds);
-  const known = kinds.value?.kinds ?? [];
+  const known = kinds.value?.items ?? [];
   const set = (change: JobFilter) => setDraft({ ...draft, ...change });
   const word = (field: (typeof WORDS)[number]) => ({
     label: NAMES[field],

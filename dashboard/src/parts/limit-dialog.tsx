@@ -15,12 +15,15 @@ export function EditLimit({ limit, onDone, onClose }: Props) {
   const [concurrency, setConcurrency] = useState(limit.concurrency === null ? "" : String(limit.concurrency));
   const [rate, setRate] = useState(limit.rate ?? "");
   const [burst, setBurst] = useState(String(limit.burst));
-  const act = () =>
-    api.setLimit(limit.name, {
+  const [etag] = useState(limit.etag);
+  const act = () => {
+    const control = {
       concurrency: concurrency.trim() === "" ? null : Number(concurrency),
       rate: rate.trim() || null,
       burst: Number(burst) || 1,
-    });
+    };
+    return api.setLimit(limit.name, control, undefined, etag);
+  };
   return (
     <Confirm title={`Edit ${limit.name}`} verb="Save" icon="edit" act={act} onDone={onDone} onClose={onClose}>
       <p>It holds from the next claim on, and until it is reset. Running jobs go on.</p>

@@ -22,12 +22,15 @@ export function EditQueue({ queue, onDone, onClose }: EditProps) {
   const [concurrency, setConcurrency] = useState(text(queue.concurrency));
   const [lease, setLease] = useState(text(queue.lease_ms === null ? null : queue.lease_ms / 1000));
   const [rate, setRate] = useState(text(queue.rate));
-  const act = () =>
-    api.setQueue(queue.name, {
+  const [etag] = useState(queue.etag);
+  const act = () => {
+    const control = {
       concurrency: number(concurrency),
       lease_ms: scaled(number(lease), 1000),
       rate: number(rate),
-    });
+    };
+    return api.setQueue(queue.name, control, undefined, etag);
+  };
   return (
     <Confirm title={`Edit ${queue.name}`} verb="Save" icon="edit" act={act} onDone={onDone} onClose={onClose}>
       <p>Workers take it over with their next heartbeat.</p>

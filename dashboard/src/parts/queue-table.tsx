@@ -42,7 +42,7 @@ const COLUMNS: Column<QueueOverview>[] = [
   { name: "Due", end: true, cell: (queue) => compact(queue.depth.due) },
   { name: "Running", end: true, cell: (queue) => compact(queue.depth.processing) },
   {
-    name: "Oldest waits",
+    name: "Oldest waiting job",
     end: true,
     cell: (queue) =>
       queue.depth.due > 0 ? duration(queue.depth.oldest_due_seconds) : <span class="muted">–</span>,

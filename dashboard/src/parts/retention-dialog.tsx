@@ -27,6 +27,7 @@ export function RetentionDialog({ kept, onDone, onClose }: Props) {
       ? `They are kept for ${many(days, "day")} already.`
       : null
     : `Give a whole number of days, ${LEAST} to ${MOST.toLocaleString("en")}.`;
+  const [etag] = useState(kept.etag);
   return (
     <Confirm
       title={`Retention of ${kept.family}`}
@@ -34,7 +35,9 @@ export function RetentionDialog({ kept, onDone, onClose }: Props) {
       icon="edit"
       danger={fewer}
       why={why}
-      act={() => api.setRetention({ family: kept.family as RetentionChange["family"], days })}
+      act={() =>
+        api.setRetention({ family: kept.family as RetentionChange["family"], days }, undefined, etag)
+      }
       onDone={onDone}
       onClose={onClose}
     >

@@ -121,7 +121,7 @@ async def test_a_render_that_failed_is_answered_with_422_until_it_is_retried(off
         assert (await client.get(path)).status_code == 422, "the failure is remembered"
         # The mail comes after the PDF, so it fails too.
         await asyncio.to_thread(site.wait_for, "SELECT count(*) FROM holdfast.job_failed", 2)
-        failed = (await client.get(JOBS, params={"status": "failed"})).json()["jobs"]
+        failed = (await client.get(JOBS, params={"status": "failed"})).json()["items"]
         assert {(job["kind"], job["error_code"]) for job in failed} >= {("invoice.email.requested", "blocker_failed")}
         site.execute("UPDATE invoice SET number = %s WHERE id = %s", invoice["number"], invoice["id"])
         retry = {"action": "retry", "filter": {"status": "failed"}, "preview": False}

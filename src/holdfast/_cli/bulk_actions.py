@@ -57,7 +57,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 async def _list(arguments: argparse.Namespace) -> int:
     answers = await ask_all(session.listed(arguments), lambda service, _: service.bulk_actions(_MOST))
-    lines = [(answer, line) for answer in answers.found for line in answer.value.bulk_actions]
+    lines = [(answer, line) for answer in answers.found for line in answer.value.items]
     if arguments.json:
         table.print_json([answers.json(answer.name, line.model_dump(mode="json")) for answer, line in lines])
     elif lines:

@@ -66,7 +66,7 @@ def _or_any(read: Callable[[str], int | str]) -> Callable[[str], int | str | Non
 
 async def _list(arguments: argparse.Namespace) -> int:
     answers = await ask_all(session.listed(arguments), lambda service, _: service.limits())
-    limits = [(answer.name, limit) for answer in answers.found for limit in answer.value.limits]
+    limits = [(answer.name, limit) for answer in answers.found for limit in answer.value.items]
     if arguments.json:
         found = [answers.json(answer.name, answer.value.model_dump(mode="json")) for answer in answers.found]
         table.print_json(found if answers.several else found[0])
@@ -88,7 +88,7 @@ async def _set(service: Service, arguments: argparse.Namespace) -> None:
     given = {name: getattr(arguments, name) for name in ("concurrency", "rate", "burst") if hasattr(arguments, name)}
     if not given:
         raise CommandError(f"nothing to set for {arguments.name}: give --concurrency or --rate", status=2)
-    now = next((limit for limit in (await service.limits()).limits if limit.name == arguments.name), None)
+    now = next((limit for limit in (await service.limits()).items if limit.name == arguments.name), None)
     kept = {} if now is None else {name: getattr(now, name) for name in ("concurrency", "rate", "burst")}
     control = LimitControl.model_validate({"concurrency": None, "rate": None} | kept | given)
     done = await service.set_limit(arguments.name, control, session.person())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Act: TypeAlias = Callable[[Service, argparse.Namespace], Awaitable[None]]
 
 _COLUMNS = (
-    "name", "state", "due", "oldest", "pending", "processing", "blocked", "stuck", "workers", "concurrency", "lease ms",
+    "name", "state", "due", "oldest", "pending", "processing", "blocked", "stuck", "workers", "concurrency", "lease s",
     "rate",
 )  # fmt: skip
 _OWN = "own"
@@ -49,9 +49,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--reason", metavar="TEXT", help="shown wherever the pause is")
     add("resume", "claim from it again", _pause)
     own = add("set", "set what it runs by; `own` leaves each worker's own setting", _set)
-    concurrency, lease, rate = args.whole(0, 100_000), args.whole(1_000, 86_400_000), args.number(0.001, 1_000_000)
+    concurrency, rate = args.whole(0, 100_000), args.number(0.001, 1_000_000)
     own.add_argument("--concurrency", type=_or_own(concurrency), metavar="N", help="handlers at once per worker")
-    own.add_argument("--lease", type=_or_own(lease), metavar="MS", help="milliseconds of its leases")
+    own.add_argument("--lease", type=_or_own(_milliseconds), metavar="SECONDS", help="length of its leases")
     own.add_argument("--rate", type=_or_own(rate), metavar="N", help="jobs per second and worker")
     own = add("cancel-waiting", "cancel what waits in it; without --yes, only say how much that is", _cancel_waiting)
     own.add_argument("--limit", type=args.whole(1, args.LARGEST_ID), metavar="N", help="at most so many (default: all)")
@@ -83,7 +83,7 @@ def _or_own(read: Callable[[str], float]) -> Callable[[str], float | None]:
 
 async def _list(arguments: argparse.Namespace) -> int:
     answers = await ask_all(session.listed(arguments), lambda service, _: service.queues())
-    queues = [(answer.name, queue) for answer in answers.found for queue in answer.value.queues]
+    queues = [(answer.name, queue) for answer in answers.found for queue in answer.value.items]
     if arguments.json:
         found = [answers.json(answer.name, answer.value.model_dump(mode="json")) for answer in answers.found]
         table.print_json(found if answers.several else found[0])
@@ -102,7 +102,15 @@ def _line(queue: QueueLine) -> tuple[object, ...]:
     state = "paused" if queue.paused else "open" if queue.workers else "unserved"
     oldest = f"{depth.oldest_due_seconds:.0f} s" if depth.due else None
     counts = (depth.due, oldest, depth.pending, depth.processing, depth.blocked, depth.stuck)
-    return queue.name, state, *counts, queue.workers, queue.concurrency, queue.lease_ms, queue.rate
+    return queue.name, state, *counts, queue.workers, queue.concurrency, _seconds(queue.lease_ms), queue.rate
+
+
+def _milliseconds(text: str) -> int:
+    return round(args.number(1, 86_400)(text) * 1_000)
+
+
+def _seconds(milliseconds: int | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1_000
 
 
 async def _pause(service: Service, arguments: argparse.Namespace) -> None:
@@ -118,11 +126,12 @@ async def _set(service: Service, arguments: argparse.Namespace) -> None:
             f"nothing to set for {arguments.name}: give {', '.join(f'--{option}' for option in _OPTIONS.values())}",
             status=2,
         )
-    now = next((queue for queue in (await service.queues()).queues if queue.name == arguments.name), None)
+    now = next((queue for queue in (await service.queues()).items if queue.name == arguments.name), None)
     kept = dict.fromkeys(_OPTIONS) if now is None else {name: getattr(now, name) for name in _OPTIONS}
     control = QueueControl.model_validate(kept | given)
     await service.set_queue(arguments.name, control, session.person())
-    message = ", ".join(f"{name} {_OWN if value is None else format(value, 'g')}" for name, value in control)
+    values = zip(_OPTIONS.values(), (control.concurrency, _seconds(control.lease_ms), control.rate), strict=True)
+    message = ", ".join(f"{name} {_OWN if value is None else format(value, 'g')}" for name, value in values)
     table.print_done(arguments, message, **control.model_dump())
 
 

@@ -33,4 +33,5 @@ live.py         streams the overview as Server-Sent Events
 health.py       answers /live, /ready and /metrics
 gauges.py       reads the metrics of the fleet from its databases
 openapi.py      describes the API as an OpenAPI document
+vocabulary.py   explains the names of its properties
 """

@@ -10,11 +10,12 @@ from holdfast._model.limit import parsed_rate
 from holdfast._ops import bulk_actions
 from holdfast._ops.bulk_actions import why
 from holdfast._ops.caller import RequestRefused, audit_entry
+from holdfast._ops.fleet import read_limit_lines
 from holdfast._ops.jobs import count, find_asked, search_of
 from holdfast._ops.responses.job import JobActionResult
 from holdfast._store.bulk_action_line import RefusedJob
 from holdfast._store.limit import mend_limits, reset_limit, set_limit
-from holdfast._store.schedule import pause_schedule, resume_schedule, trigger_schedule
+from holdfast._store.schedule import pause_schedule, resume_schedule, take_singleton, trigger_schedule
 from holdfast._store.search import (
     MOST_ACTED_ON,
     ActionResult,
@@ -39,7 +40,7 @@ from holdfast._store.subscription import (
 from holdfast._store.worker import is_queue_known
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
     from datetime import datetime
 
     from holdfast._engine.report.transition import Transitions
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
     from holdfast._ops.pool import Connections, Transaction
     from holdfast._ops.redaction import Redaction
     from holdfast._ops.requests import JobAction, JobFilter, LimitControl
+    from holdfast._ops.responses.fleet import LimitLine
+    from holdfast._ops.responses.job import Edited
     from holdfast._store.statement import Statement
 
 # The statuses that each action applies to.
@@ -287,9 +290,30 @@ async def change_schedule(
         await transaction.run(audit_entry(by, f"runner.{action}", target=name, detail=detail))
 
 
-async def change_limit(pool: Connections, name: str, control: LimitControl | None, by: Person) -> None:
+async def check_unchanged(
+    transaction: Transaction, thing: str, if_match: str | None, read: Callable[[], Awaitable[Edited | None]]
+) -> None:
+    """Refuse a change of a line that is no more as the caller saw it. Until this transaction ends, others wait."""
+    if if_match in {None, "*"}:
+        return
+    if not await transaction.run(take_singleton(f"holdfast edit {thing}")):
+        raise RequestRefused(409, "in_progress", f"Somebody else is changing the {thing}: try again.")
+    line = await read()
+    if line is None or line.etag != if_match:
+        raise RequestRefused(412, "changed", f"Somebody has changed the {thing} meanwhile: look at it again.")
+
+
+async def change_limit(
+    pool: Connections, name: str, control: LimitControl | None, by: Person, if_match: str | None = None
+) -> None:
     """Set what a limit allows, None: what the code declares; then let go on what has room by now."""
     async with pool.writing() as transaction:
+
+        async def read() -> LimitLine | None:
+            lines = (await read_limit_lines(transaction)).items
+            return next((line for line in lines if line.name == name), None)
+
+        await check_unchanged(transaction, f"limit {name}", if_match, read)
         if control is None:
             found = await transaction.run(reset_limit(name))
         else:

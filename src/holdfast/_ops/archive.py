@@ -97,7 +97,7 @@ class ArchiveEndpoints:
         given = search.model_dump(exclude={"limit"})
         found = await service.read(list_exports(**given, limit=search.limit + 1))
         return ExportPage(
-            exports=[_line(export) for export in found[: search.limit]], complete=len(found) <= search.limit
+            items=[_line(export) for export in found[: search.limit]], complete=len(found) <= search.limit
         )
 
     async def job(self, service: Service, job_id: int, by: Person, shares: Shares) -> ArchivedJob:

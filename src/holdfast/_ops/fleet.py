@@ -48,7 +48,7 @@ async def read_workers(transaction: Transaction) -> Workers:
     workers = await transaction.run(list_workers())
     census = await transaction.run(read_census())
     return Workers(
-        workers=workers,
+        items=workers,
         unserved=unserved(census, workers),
     )
 
@@ -59,7 +59,7 @@ async def read_queue_lines(transaction: Transaction) -> Queues:
     served = _served(await transaction.run(list_workers(latest=0)))
     names = {line.queue for line in census.lines} | set(controls) | set(served)
     return Queues(
-        queues=[
+        items=[
             QueueLine(
                 **controls.get(name, QueueControlRow(name, False, None, None, None))._asdict(),  # noqa: FBT003 - its columns
                 depth=depth((line for line in census.lines if line.queue == name), census.now),
@@ -73,9 +73,9 @@ async def read_queue_lines(transaction: Transaction) -> Queues:
 
 async def read_limit_lines(transaction: Transaction) -> Limits:
     return Limits(
-        limits=[
+        items=[
             LimitLine(
-                **{name: getattr(limit, name) for name in LimitLine.model_fields if name != "declared"},
+                **{name: getattr(limit, name) for name in LimitLine.model_fields if name not in {"declared", "etag"}},
                 declared=limit.declared is not None,
             )
             for limit in await transaction.run(list_limits())
@@ -96,7 +96,7 @@ async def read_kinds(transaction: Transaction) -> Kinds:
     idle = {("", kind) for worker in workers for kind in worker.kinds if kind not in known}
     none = Totals(())
     return Kinds(
-        kinds=[
+        items=[
             KindLine(
                 kind=kind,
                 queue=queue,
@@ -121,7 +121,7 @@ async def read_runners(transaction: Transaction) -> Runners:
     # If several run, show the longest running one.
     running = {line.runner: line for line in reversed(await transaction.run(list_running()))}
     return Runners(
-        runners=[
+        items=[
             _runner(name, schedules.get(name), runs.get(name), running.get(name), now)
             for name in sorted({*schedules, *runs, *running})
         ]
@@ -133,7 +133,7 @@ async def read_subscriptions(transaction: Transaction) -> Subscriptions:
     for line in await transaction.run(list_subscriptions()):
         by_name.setdefault(line.name, []).append(line)
     return Subscriptions(
-        subscriptions=[
+        items=[
             SubscriptionLine(
                 name=name,
                 target=lines[0].target,

@@ -104,12 +104,12 @@ async def _measured(service: Service) -> Values:
         found[it.PROBLEM][problem.code, problem.severity, problem.title] = 1.0
     for kind in overview.unserved:
         found[it.KIND_UNSERVED][kind.queue, kind.kind] = kind.due
-    for limit in (await service.limits()).limits:
+    for limit in (await service.limits()).items:
         found[it.LIMIT_RUNNING][limit.name,] = limit.running
         found[it.LIMIT_WAITING][limit.name,] = limit.waiting
         found[it.LIMIT_OLDEST][limit.name,] = limit.oldest_seconds or 0.0
     _stories(found, await service.run(read_census()))
-    for line in subscriptions.subscriptions:
+    for line in subscriptions.items:
         found[it.SUBSCRIPTION_LAG][line.name,] = line.lag_events
         found[it.SUBSCRIPTION_AGE][line.name,] = line.lag_seconds
         found[it.SUBSCRIPTION_PARKED][line.name,] = line.parked

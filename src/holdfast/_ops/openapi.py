@@ -14,6 +14,7 @@ from holdfast._ops.endpoint import PROBLEM_JSON
 from holdfast._ops.requests import PATH
 from holdfast._ops.responses.job import Refusal
 from holdfast._ops.routes import BASE, PREFIX
+from holdfast._ops.vocabulary import DESCRIPTIONS, EXAMPLES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,6 +34,7 @@ _WHY = {
     404: "There is none",
     408: "The body did not come in time",
     409: "It cannot be done as things are",
+    412: "It has changed since the caller saw it",
     413: "The body is too large",
     414: "The address is too long",
     415: "The body is not plain JSON",
@@ -85,7 +87,7 @@ class _Schemas:
         ]
         references, definitions = models_json_schema(models, ref_template=_REFERENCE)
         self._references = {key[0]: reference for key, reference in references.items()}
-        self.components = {name: _plain(schema) for name, schema in definitions["$defs"].items()}
+        self.components = {name: _described(_plain(schema)) for name, schema in definitions["$defs"].items()}
 
     def of(self, model: type[BaseModel]) -> dict[str, Any]:
         return dict(self._references[model])
@@ -147,11 +149,14 @@ def _is_write(route: Route) -> bool:
 
 
 def _in_headers(route: Route) -> list[dict[str, Any]]:
-    """Return the key under which a writing request is done once, see `holdfast._ops.idempotency`."""
-    schema = {"type": "string", "minLength": 1, "maxLength": 200}
-    return (
-        [{"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema}] if _is_write(route) else []
-    )
+    """Return the headers of a writing request, see `holdfast._ops.idempotency` and `check_unchanged`."""
+    what = "Repeated with the same key within a day, the request is answered as before and not executed again."
+    schema = {"type": "string", "minLength": 1, "maxLength": 200, "description": what}
+    match = {"type": "string", "description": "The `etag` of the line as it was seen: refused with 412 if it changed"}
+    return [
+        *([{"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema}] * _is_write(route)),
+        *([{"name": "If-Match", "in": "header", "required": False, "schema": match}] * route.edits),
+    ]
 
 
 def _answered(route: Route, schemas: _Schemas) -> dict[str, Any]:
@@ -167,7 +172,7 @@ def _response(why: str, schema: dict[str, Any], media_type: str = _JSON) -> dict
 
 def _in_path(route: Route) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "path", "required": True, "schema": _plain(PATH[name].json_schema())}
+        {"name": name, "in": "path", "required": True, "schema": _explained(name, _plain(PATH[name].json_schema()))}
         for name in _PARAMETER.findall(route.path)
     ]
 
@@ -181,7 +186,7 @@ def _in_query(route: Route) -> list[dict[str, Any]]:
             "name": name,
             "in": "query",
             "required": name in schema.get("required", ()),
-            "schema": _given(_plain(field)),
+            "schema": _given(_explained(name, _plain(field))),
         }
         for name, field in schema.get("properties", {}).items()
     ]
@@ -195,6 +200,22 @@ def _plain(schema: Any) -> Any:
             words |= {"ge", "le"}
         return {name: _plain(inner) for name, inner in schema.items() if name not in words}
     return [_plain(inner) for inner in schema] if isinstance(schema, list) else schema
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    """Describe the properties of a model that do not describe themselves."""
+    properties = {name: _explained(name, field) for name, field in schema.get("properties", {}).items()}
+    return schema | ({"properties": properties} if properties else {})
+
+
+def _explained(name: str, schema: dict[str, Any]) -> dict[str, Any]:
+    found = {"description": DESCRIPTIONS[name]} if "description" not in schema and name in DESCRIPTIONS else {}
+    fits = not isinstance(EXAMPLES.get(name), str) or "string" in _types(schema)
+    return schema | found | ({"examples": [EXAMPLES[name]]} if name in EXAMPLES and fits else {})
+
+
+def _types(schema: dict[str, Any]) -> set[Any]:
+    return {schema.get("type"), *(one.get("type") for one in schema.get("anyOf", ()))} - {None}
 
 
 def _given(schema: dict[str, Any]) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class OutboxEndpoints:
     async def _runtime(self, service: Service) -> StatsRuntime:
         """Return the counters of this process's worker, or of all live workers if there is none."""
         here = (socket.gethostname(), os.getpid())
-        workers = [] if self._app is None else (await service.workers()).workers
+        workers = [] if self._app is None else (await service.workers()).items
         ours = {worker.id: worker for worker in workers if worker.state == "live" and (worker.host, worker.pid) == here}
         if not ours:
             return await service.fleet_runtime()

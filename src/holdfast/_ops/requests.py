@@ -62,6 +62,23 @@ Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=date)]
 Key = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
+def _option(name: str, limit: int) -> AfterValidator:
+    """Refuse what a job's option of this name cannot be."""
+
+    def check(text: str) -> str:
+        try:
+            check_text(name, text, limit)
+        except InvalidJob as exc:
+            raise ValueError(str(exc)) from None
+        return text
+
+    return AfterValidator(check)
+
+
+Queue = Annotated[str, Field(min_length=1, max_length=QUEUE_LIMIT), _option("queue", QUEUE_LIMIT)]
+OrderKey = Annotated[str, Field(min_length=1, max_length=KEY_LIMIT), _option("order_key", KEY_LIMIT)]
+
+
 def _rate(rate: str) -> str:
     try:
         parsed_rate(rate)
@@ -74,7 +91,7 @@ Rate = Annotated[str, AfterValidator(_rate)]
 
 
 class Question(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class JobFilter(Question):
@@ -203,19 +220,11 @@ class BulkActionControl(Question):
     """The change."""
 
 
-def _order_key(key: str) -> str:
-    try:
-        check_text("order_key", key, KEY_LIMIT)
-    except InvalidJob as exc:
-        raise ValueError(str(exc)) from None
-    return key
-
-
 class OrderKeyAction(Question):
     """`resume` lets an order key go on that a dead letter has stopped, without that job."""
 
     action: Literal["resume"]
-    key: Annotated[Key, AfterValidator(_order_key)]
+    key: OrderKey
 
 
 class RunnerAction(Question):
@@ -315,15 +324,6 @@ class Login(Question):
     token: Annotated[str, Field(min_length=1, max_length=4096)]
 
 
-def _queue(name: str) -> str:
-    try:
-        check_text("queue", name, QUEUE_LIMIT)
-    except InvalidJob as exc:
-        raise ValueError(str(exc)) from None
-    return name
-
-
-Queue = Annotated[str, Field(min_length=1, max_length=QUEUE_LIMIT), AfterValidator(_queue)]
 PATH: Mapping[str, TypeAdapter[Any]] = {
     "id": TypeAdapter(Id),
     "name": TypeAdapter(Word),

@@ -72,6 +72,8 @@ class Route:
     """True: the handler waits for something other than the database, so it takes the caller's turns itself."""
     also: tuple[tuple[int, type[Answer]], ...] = ()
     """Answers with another status than 200 that are not refusals."""
+    edits: bool = False
+    """True: it may be asked for with `If-Match`."""
     whole: bool = False
     """True: it is about the whole application. With several databases, every other route names one in its path."""
 
@@ -91,6 +93,10 @@ class Call:
     path: Mapping[str, Any]
     query: Any
     body: Any
+
+    @property
+    def if_match(self) -> str | None:
+        return self.request.headers.get("if-match")
 
     @property
     def service(self) -> Service:
@@ -170,7 +176,7 @@ async def _who_am_i(call: Call) -> job.Me:
 
 async def _databases(call: Call) -> fleet.DatabaseLines:
     lines = await asyncio.gather(*(database.line() for database in call.operations.databases.values()))
-    return fleet.DatabaseLines(databases=lines)
+    return fleet.DatabaseLines(items=lines)
 
 
 async def _openapi(call: Call) -> Response:
@@ -256,7 +262,8 @@ ROUTES: tuple[Route, ...] = (
           lambda call: call.service.overview(call.query.minutes), query=requests.OverviewQuestion),
     Route("watch_overview", "GET", "/api/v1/overview/live", VIEWER,
           "The overview of the last hour every two seconds, as Server-Sent Events: messages with an overview, and "
-          "events `trouble` with a refusal", "text/event-stream", _live_overview),
+          "events `trouble` with a refusal",
+          "text/event-stream", _live_overview),
     Route("list_jobs", "GET", "/api/v1/jobs", VIEWER, "Jobs by a filter, newest first", job.JobPage,
           lambda call: call.service.jobs(call.query), query=requests.JobSearch),
     Route("act_on_jobs", "POST", "/api/v1/jobs/actions", OPERATOR,
@@ -307,16 +314,17 @@ ROUTES: tuple[Route, ...] = (
           refusals=(409,)),
     Route("set_queue", "PUT", "/api/v1/queues/{queue}", OPERATOR,
           "Set a queue's concurrency, lease and rate while workers run", job.Done,
-          lambda call: call.service.set_queue(call.path["queue"], call.body, call.by), body=requests.QueueControl,
-          refusals=(409,)),
+          lambda call: call.service.set_queue(call.path["queue"], call.body, call.by, if_match=call.if_match),
+          body=requests.QueueControl, refusals=(409, 412), edits=True),
     Route("list_limits", "GET", "/api/v1/limits", VIEWER, "Limits, what runs under them and what waits", fleet.Limits,
           lambda call: call.service.limits()),
     Route("set_limit", "PUT", "/api/v1/limits/{name}", OPERATOR, "Set what a limit allows, whatever the code declares",
-          job.Done, lambda call: call.service.set_limit(call.path["name"], call.body, call.by),
-          body=requests.LimitControl, refusals=(404, 409)),
+          job.Done, lambda call: call.service.set_limit(call.path["name"], call.body, call.by, if_match=call.if_match),
+          body=requests.LimitControl, refusals=(404, 409, 412), edits=True),
     Route("reset_limit", "DELETE", "/api/v1/limits/{name}", OPERATOR, "Go back to what the code declares for a limit",
-          job.Done, lambda call: call.service.reset_limit(call.path["name"], call.by), refusals=(404, 409)),
-    Route("read_trends", "GET", "/api/v1/trends", VIEWER, "Ended attempts and the backlog up to a week back",
+          job.Done, lambda call: call.service.reset_limit(call.path["name"], call.by, if_match=call.if_match),
+          refusals=(404, 409, 412), edits=True),
+    Route("get_trends", "GET", "/api/v1/trends", VIEWER, "Ended attempts and the backlog up to a week back",
           Trends, lambda call: read_trends(call.service, call.query), query=requests.TrendQuestion),
     Route("list_kinds", "GET", "/api/v1/kinds", VIEWER, "Kinds, and what became of their jobs within the last hour",
           fleet.Kinds, lambda call: call.service.kinds()),
@@ -336,7 +344,8 @@ ROUTES: tuple[Route, ...] = (
           lambda call: call.operations.archive.exports(call.service, call.query), query=requests.ExportSearch),
     Route("set_retention", "PUT", "/api/v1/archive/retention", OPERATOR,
           "Set how many days ended rows of a family are kept", job.Done,
-          lambda call: call.service.set_retention(call.body, call.by), body=requests.RetentionChange, refusals=(409,)),
+          lambda call: call.service.set_retention(call.body, call.by, if_match=call.if_match),
+          body=requests.RetentionChange, refusals=(409, 412), edits=True),
     Route("get_archived_job", "GET", "/api/v1/archive/jobs/{id}", VIEWER,
           "A job and its attempts, read from the files of the archive", archive.ArchivedJob, _archived_job,
           limits_itself=True),

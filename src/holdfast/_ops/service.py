@@ -14,6 +14,7 @@ from holdfast._ops.overview import depth, read_overview
 from holdfast._ops.pool import Pool
 from holdfast._ops.redaction import Redaction
 from holdfast._ops.requests import JobAction, JobFilter
+from holdfast._ops.responses.archive import RetentionLine
 from holdfast._ops.responses.fleet import ParkedPage, RunPage, StatsConfig, StatsQueue, StatsRuntime
 from holdfast._ops.responses.job import (
     AuditLine,
@@ -66,7 +67,17 @@ if TYPE_CHECKING:
         RunnerAction,
         SubscriptionAction,
     )
-    from holdfast._ops.responses.fleet import Kinds, Limits, Overview, Problem, Queues, Runners, Subscriptions, Workers
+    from holdfast._ops.responses.fleet import (
+        Kinds,
+        Limits,
+        Overview,
+        Problem,
+        QueueLine,
+        Queues,
+        Runners,
+        Subscriptions,
+        Workers,
+    )
     from holdfast._ops.responses.job import ChainGraph, JobActionResult, JobStory
     from holdfast._store.bulk_action_line import BulkAction
     from holdfast._store.inspect import AttemptLine
@@ -201,7 +212,7 @@ class Service:
             found = await find_asked(
                 transaction, search_of(search), search.text, self._redaction, limit=search.limit, before=search.before
             )
-        return JobPage(jobs=found.jobs, next=found.next, looked=found.looked)
+        return JobPage(items=found.jobs, next=found.next, looked=found.looked)
 
     async def job(self, job_id: int) -> JobStory:
         async with self._pool.reading() as transaction:
@@ -217,7 +228,7 @@ class Service:
     async def bulk_actions(self, limit: int) -> BulkActions:
         async with self._pool.reading() as transaction:
             found = await transaction.run(list_bulk_actions(limit=limit))
-        return BulkActions(bulk_actions=[bulk_actions.explained(line) for line in found])
+        return BulkActions(items=[bulk_actions.explained(line) for line in found])
 
     async def bulk_action(self, id_: int) -> BulkAction:
         return await bulk_actions.read(self._pool, id_)
@@ -261,7 +272,7 @@ class Service:
             for job in found.jobs
         ]
         wanted = [chain for chain in chains if search.status in (None, chain.status)]
-        return ChainPage(chains=wanted, next=found.next, looked=found.looked)
+        return ChainPage(items=wanted, next=found.next, looked=found.looked)
 
     async def chain(self, chain_id: int) -> ChainGraph:
         async with self._pool.reading() as transaction:
@@ -277,7 +288,7 @@ class Service:
                 )
             )
         return DeadLetters(
-            groups=look.groups,
+            items=look.groups,
             looked=Looked(jobs=look.jobs, back_to=look.back_to, complete=look.jobs < DEAD_LETTERS_LOOKED_AT),
         )
 
@@ -332,10 +343,16 @@ class Service:
             await transaction.run(audit_entry(by, f"queue.{action.action}", target=name, detail=detail))
         return Done(message=message)
 
-    async def set_queue(self, name: str, control: QueueControl, by: Person) -> Done:
+    async def set_queue(self, name: str, control: QueueControl, by: Person, *, if_match: str | None = None) -> Done:
         async with self._pool.writing() as transaction:
+
+            async def read() -> QueueLine | None:
+                lines = (await fleet.read_queue_lines(transaction)).items
+                return next((line for line in lines if line.name == name), None)
+
             given = control.model_dump()
             await actions.check_queue(transaction, name)
+            await actions.check_unchanged(transaction, f"queue {name}", if_match, read)
             await transaction.run(set_queue(name, **given))
             await transaction.run(audit_entry(by, "queue.set", target=name, detail=given))
         return Done(message=f"{name}: workers follow with their next heartbeat")
@@ -346,12 +363,12 @@ class Service:
         async with self._pool.reading() as transaction:
             return await fleet.read_limit_lines(transaction)
 
-    async def set_limit(self, name: str, control: LimitControl, by: Person) -> Done:
-        await actions.change_limit(self._pool, name, control, by)
+    async def set_limit(self, name: str, control: LimitControl, by: Person, *, if_match: str | None = None) -> Done:
+        await actions.change_limit(self._pool, name, control, by, if_match)
         return Done(message=f"{name}: in force for the next claim; what runs goes on")
 
-    async def reset_limit(self, name: str, by: Person) -> Done:
-        await actions.change_limit(self._pool, name, None, by)
+    async def reset_limit(self, name: str, by: Person, *, if_match: str | None = None) -> Done:
+        await actions.change_limit(self._pool, name, None, by, if_match)
         return Done(message=f"{name}: as the code declares it")
 
     # --- runners
@@ -362,7 +379,7 @@ class Service:
 
     async def runs(self, runner: str | None, limit: int) -> RunPage:
         async with self._pool.reading() as transaction:
-            return RunPage(runs=await transaction.run(list_runs(runner, limit=limit)))
+            return RunPage(items=await transaction.run(list_runs(runner, limit=limit)))
 
     async def act_on_runner(self, name: str, action: RunnerAction, by: Person) -> Done:
         await actions.change_schedule(self._pool, name, action.action, by, reason=action.reason)
@@ -380,7 +397,7 @@ class Service:
             subscription = await actions.find_named(transaction, name)
             found = await transaction.run(list_parked(subscription, after=page.before or 0, limit=page.limit))
         following = found[-1].event_id if len(found) == page.limit else None
-        return ParkedPage(parked=found, next=following)
+        return ParkedPage(items=found, next=following)
 
     async def act_on_subscription(self, name: str, action: SubscriptionAction, by: Person) -> Done:
         given = action.model_dump(include={"since", "after", "key", "reason"}, exclude_none=True)
@@ -406,8 +423,15 @@ class Service:
         async with self._pool.reading() as transaction:
             return await jobs.read_archived(transaction, row, attempts, self._redaction)
 
-    async def set_retention(self, change: RetentionChange, by: Person) -> Done:
+    async def set_retention(self, change: RetentionChange, by: Person, *, if_match: str | None = None) -> Done:
         async with self._pool.writing() as transaction:
+
+            async def read() -> RetentionLine | None:
+                lines = await transaction.run(read_retention())
+                found = (line for line in lines if line.family == change.family)
+                return next((RetentionLine(**line._asdict(), changeable=True) for line in found), None)
+
+            await actions.check_unchanged(transaction, f"retention of {change.family}", if_match, read)
             kept = {line.family: line.days for line in await transaction.run(read_retention())}
             await transaction.run(set_retention(change.family, change.days))
             detail = {"days": change.days, "before": kept.get(change.family)}
@@ -420,4 +444,4 @@ class Service:
         async with self._pool.reading() as transaction:
             found = await transaction.run(list_audit(before=page.before, limit=page.limit))
         following = found[-1].id if len(found) == page.limit else None
-        return AuditPage(entries=[AuditLine.model_validate(entry._asdict()) for entry in found], next=following)
+        return AuditPage(items=[AuditLine.model_validate(entry._asdict()) for entry in found], next=following)

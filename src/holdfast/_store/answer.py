@@ -20,7 +20,9 @@ ErrorText = Annotated[str, AfterValidator(mask)]
 class Answer(BaseModel):
     """A part of an answer: never changed once it is made."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", json_schema_serialization_defaults_required=True, use_attribute_docstrings=True
+    )
 
     @classmethod
     def of(cls, *columns: Any) -> Self:

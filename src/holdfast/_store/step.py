@@ -107,6 +107,7 @@ class StepLine(Answer):
     """`sleep` until `due`; `waits` for a message, at most until `due`; `gathers`: waits for jobs that it has enqueued;
     `sent`: a message that waits for the story."""
     due: datetime | None
+    """When it goes on by itself, or stops waiting; null: neither."""
 
 
 def read_journal(job_id: int) -> Statement[list[StepLine]]:

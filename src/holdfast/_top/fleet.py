@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 async def _read_workers(look: Query) -> SheetRows[WorkerLine]:
     answer = await look.service.workers()
-    live = sum(worker.state == "live" for worker in answer.workers)
-    return SheetRows(answer.workers, f"{live} live")
+    live = sum(worker.state == "live" for worker in answer.items)
+    return SheetRows(answer.items, f"{live} live")
 
 
 def _counter(worker: WorkerLine, name: str, tone: Tone = "plain") -> Cell:
@@ -94,7 +94,7 @@ async def _read_queues(look: Query) -> SheetRows[QueueRow]:
     answer = await look.service.queues()
     hours = {queue.name: queue for queue in look.overview.queues}
     return SheetRows(
-        [QueueRow(queue, hours.get(queue.name)) for queue in answer.queues], counted(answer.counted_at, look.now)
+        [QueueRow(queue, hours.get(queue.name)) for queue in answer.items], counted(answer.counted_at, look.now)
     )
 
 
@@ -169,7 +169,7 @@ QUEUES: Sheet[QueueRow] = Sheet(
 
 async def _read_kinds(look: Query) -> SheetRows[KindLine]:
     answer = await look.service.kinds()
-    return SheetRows(answer.kinds, counted(answer.counted_at, look.now))
+    return SheetRows(answer.items, counted(answer.counted_at, look.now))
 
 
 def _workers(kind: KindLine) -> Cell:

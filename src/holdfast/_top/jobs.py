@@ -49,14 +49,14 @@ async def _read_jobs(look: Query) -> SheetRows[JobLine]:
         )
     answer = await look.service.jobs(JobSearch.model_validate({**asked, "limit": MOST_LISTED}))
     more = "the newest; there are more" if answer.next is not None else ""
-    return SheetRows(answer.jobs, ", ".join(filter(None, (more, looked(answer.looked, look.now) if asked else ""))))
+    return SheetRows(answer.items, ", ".join(filter(None, (more, looked(answer.looked, look.now) if asked else ""))))
 
 
 def looked(far: Looked, now: datetime) -> str:
     """Return how far a search reached, or an empty text if it was complete."""
     if far.complete or far.back_to is None:
         return ""
-    return f"looked at {compact(far.jobs)} jobs, back to {since(far.back_to, now)} ago"
+    return f"searched {compact(far.jobs)} jobs, back to {since(far.back_to, now)} ago"
 
 
 def _when(job: JobLine, now: datetime) -> Cell:
@@ -193,7 +193,7 @@ JOBS: Sheet[JobLine] = Sheet(
 
 async def _read_dead_letters(look: Query) -> SheetRows[DeadLetterGroup]:
     answer = await look.service.dead_letters(DeadLetterSearch())
-    return SheetRows(answer.groups, looked(answer.looked, look.now))
+    return SheetRows(answer.items, looked(answer.looked, look.now))
 
 
 async def _open_dead_letters(_: Query, group: DeadLetterGroup) -> Jump:

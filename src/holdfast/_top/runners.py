@@ -26,8 +26,8 @@ _SHOWN = 50
 
 async def _read_runners(look: Query) -> SheetRows[RunnerLine]:
     answer = await look.service.runners()
-    paused = sum(runner.paused for runner in answer.runners)
-    return SheetRows(answer.runners, f"{paused} paused" if paused else "")
+    paused = sum(runner.paused for runner in answer.items)
+    return SheetRows(answer.items, f"{paused} paused" if paused else "")
 
 
 def _state_runners(runner: RunnerLine, now: datetime) -> Cell:
@@ -66,9 +66,9 @@ async def _open_runners(look: Query, runner: RunnerLine) -> TextPage:
     lines += [
         f"{ago(run.started_at, look.now).text:>10}  {_took(run).text:>7}  {plain(run.outcome or '-'):<10}  "
         f"{plain(_result_text(run) or '-', 300)}"
-        for run in answer.runs
+        for run in answer.items
     ]
-    return TextPage(f"Runs of {runner.name}", lines if answer.runs else ["It has not run yet."])
+    return TextPage(f"Runs of {runner.name}", lines if answer.items else ["It has not run yet."])
 
 
 def _scheduled(runner: RunnerLine) -> None:
@@ -128,7 +128,7 @@ RUNNERS: Sheet[RunnerLine] = Sheet(
 async def _read_relays(look: Query) -> SheetRows[SubscriptionLine]:
     answer = await look.service.subscriptions()
     lag = look.overview.relay_lag_events
-    return SheetRows(answer.subscriptions, f"{compact(lag)} events behind" if lag else "nothing behind")
+    return SheetRows(answer.items, f"{compact(lag)} events behind" if lag else "nothing behind")
 
 
 def _held(subscription: SubscriptionLine) -> int:

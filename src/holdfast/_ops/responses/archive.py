@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from datetime import date, datetime  # noqa: TC003 - pydantic reads the annotations
 
-from holdfast._ops.responses.job import JobStory  # noqa: TC001 - pydantic reads the annotations
+from holdfast._ops.responses.job import Edited, Items, JobStory
 from holdfast._store.answer import Answer, ErrorText
 from holdfast._store.archive import ArchiveSource, ExportState  # noqa: TC001 - as above
 
 
-class RetentionLine(Answer):
+class RetentionLine(Edited):
     """How long ended rows of a family stay in the database."""
+
+    edited = ("days",)
 
     family: str
     days: int
@@ -64,8 +66,8 @@ class ExportLine(Answer):
     """Of the last try."""
 
 
-class ExportPage(Answer):
-    exports: list[ExportLine]
+class ExportPage(Items):
+    items: list[ExportLine]
     """First those that run, then others that are not verified, such as failed ones, then the newest."""
     complete: bool
     """False: there are more than `limit`. Ask for fewer days at once, with `since` and `until`."""

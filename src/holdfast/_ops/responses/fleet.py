@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
 from typing import Literal, TypeAlias
 
-from holdfast._ops.responses.job import Severity  # noqa: TC001 - pydantic reads the annotations
+from holdfast._ops.responses.job import Edited, Items, Severity
 from holdfast._store.answer import Answer, ErrorText, Id
 from holdfast._store.schedule import RunLine  # noqa: TC001 - pydantic reads the annotations
 from holdfast._store.subscription import ParkedLine  # noqa: TC001 - as above
@@ -40,8 +40,8 @@ class DatabaseLine(Answer):
     """As it last answered; null if it has not answered this process yet."""
 
 
-class DatabaseLines(Answer):
-    databases: list[DatabaseLine]
+class DatabaseLines(Items):
+    items: list[DatabaseLine]
 
 
 class RunnerLine(Answer):
@@ -65,23 +65,25 @@ class RunnerLine(Answer):
     """The worker that runs it."""
 
 
-class Runners(Answer):
-    runners: list[RunnerLine]
+class Runners(Items):
+    items: list[RunnerLine]
 
 
-class RunPage(Answer):
-    runs: list[RunLine]
+class RunPage(Items):
+    items: list[RunLine]
     """Newest first."""
 
 
-class Workers(Answer):
-    workers: list[WorkerLine]
+class Workers(Items):
+    items: list[WorkerLine]
     """Live ones first, then the latest."""
     unserved: list[UnservedKind]
 
 
-class QueueLine(Answer):
+class QueueLine(Edited):
     """A queue: what is in it, and its control row. Null: the worker's own setting holds."""
+
+    edited = ("concurrency", "lease_ms", "rate")
 
     name: str
     paused: bool
@@ -93,13 +95,15 @@ class QueueLine(Answer):
     """Live ones that serve it."""
 
 
-class Queues(Answer):
-    queues: list[QueueLine]
+class Queues(Items):
+    items: list[QueueLine]
     counted_at: datetime | None
 
 
-class LimitLine(Answer):
+class LimitLine(Edited):
     """A limit as it is in force, and what it holds back. Null: any number."""
+
+    edited = ("concurrency", "rate", "burst")
 
     name: str
     parameters: list[str] | None
@@ -119,8 +123,8 @@ class LimitLine(Answer):
     """For how long the first of those that wait has been due."""
 
 
-class Limits(Answer):
-    limits: list[LimitLine]
+class Limits(Items):
+    items: list[LimitLine]
 
 
 class KindLine(Answer):
@@ -138,8 +142,8 @@ class KindLine(Answer):
     """How long handlers ran, by attempt."""
 
 
-class Kinds(Answer):
-    kinds: list[KindLine]
+class Kinds(Items):
+    items: list[KindLine]
     counted_at: datetime | None
 
 
@@ -154,6 +158,7 @@ class PartitionLine(Answer):
 class SubscriptionLine(Answer):
     name: str
     target: str
+    """The kind that it enqueues, or the sink that it relays to."""
     paused: bool
     elsewhere: bool
     """Its positions are of another server: this database was restored, and the subscription must be rebased."""
@@ -163,13 +168,12 @@ class SubscriptionLine(Answer):
     partitions: list[PartitionLine]
 
 
-class Subscriptions(Answer):
-    subscriptions: list[SubscriptionLine]
+class Subscriptions(Items):
+    items: list[SubscriptionLine]
 
 
-class ParkedPage(Answer):
-    parked: list[ParkedLine]
-    next: Id | None
+class ParkedPage(Items):
+    items: list[ParkedLine]
 
 
 ProblemCode: TypeAlias = Literal[

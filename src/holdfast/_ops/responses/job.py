@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence  # noqa: TC003 - pydantic reads the annotations
 from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from holdfast._ops.caller import Role  # noqa: TC001 - pydantic reads the annotations
 from holdfast._store.answer import Answer, ErrorText, Id
@@ -74,6 +78,29 @@ class Done(Answer):
     message: str
 
 
+class Edited(Answer):
+    """A line with values that people set."""
+
+    edited: ClassVar[tuple[str, ...]]
+    """The names of those values."""
+
+    etag: str = ""
+    """A mark of the values that people set. As `If-Match` of a change it refuses one that has been overtaken."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _mark(cls, given: dict[str, Any]) -> dict[str, Any]:
+        values = json.dumps([given[name] for name in cls.edited])
+        return {"etag": f'"{hashlib.sha256(values.encode()).hexdigest()[:16]}"'} | given
+
+
+class Items(Answer):
+    """A list: every one has its `items`, and `next` where it comes in pages."""
+
+    next: Id | None = None
+    """`before` of the next page; null: there is none."""
+
+
 class AuditLine(Answer):
     """An action of a person."""
 
@@ -88,6 +115,7 @@ class AuditLine(Answer):
     action: str
     """E.g. `jobs.retry`, `queue.pause`."""
     target: str | None
+    """The queue, runner, limit or subscription that it was done to."""
     jobs: int | None
     """On how many, where it was done to jobs."""
     ids: list[Id] | None
@@ -95,17 +123,14 @@ class AuditLine(Answer):
     detail: dict[str, Any]
 
 
-class AuditPage(Answer):
-    entries: list[AuditLine]
+class AuditPage(Items):
+    items: list[AuditLine]
     """Newest first."""
-    next: Id | None
 
 
-class JobPage(Answer):
-    jobs: list[JobLine]
+class JobPage(Items):
+    items: list[JobLine]
     """Newest first."""
-    next: Id | None
-    """`before` of the next page; null: there is none."""
     looked: Looked
 
 
@@ -207,15 +232,15 @@ class JobActionResult(Answer):
     """When it was looked, by the database: with `created_until` set to it, nothing that came since is acted on."""
 
 
-class BulkActions(Answer):
+class BulkActions(Items):
     """Actions on all jobs that a filter finds."""
 
-    bulk_actions: list[BulkAction]
+    items: list[BulkAction]
     """Open ones first, then the newest."""
 
 
-class DeadLetters(Answer):
-    groups: list[DeadLetterGroup]
+class DeadLetters(Items):
+    items: list[DeadLetterGroup]
     """Those with the most jobs first."""
     looked: Looked
 
@@ -232,9 +257,8 @@ class ChainItem(Answer):
     finished_at: datetime | None
 
 
-class ChainPage(Answer):
-    chains: list[ChainItem]
-    next: Id | None
+class ChainPage(Items):
+    items: list[ChainItem]
     looked: Looked
 
 
@@ -257,8 +281,11 @@ class ChainEdge(Answer):
     """`next`: the one continues as the other. `replay`: the other runs the one again. `blocks`: it must end before."""
 
     source: Id
+    """The one."""
     target: Id
+    """The other."""
     kind: Literal["next", "replay", "blocks"]
+    """How the other follows."""
 
 
 class ChainGraph(Answer):
