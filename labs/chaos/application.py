@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
 import uuid
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict  # pydantic takes no other before Python 3.12
 
-from holdfast import Continue, Every, Holdfast, Job, Limit, Retry
+from holdfast import Continue, Every, Holdfast, Job, Limit, Retry, Step
 from holdfast._engine.address import connect
 from holdfast._engine.link import sever
 
@@ -44,6 +45,7 @@ QUEUES = {
     "event": 4,
     "version": 4,
     "limited": 8,
+    "story": 4,
 }
 QUEUES |= dict.fromkeys(RARE, 1)
 # A statement that takes longer will not be answered any more.
@@ -226,6 +228,31 @@ async def join(job: Job[State]) -> list[int]:
     for blocker in job.blockers:
         step.result(blocker)
     return [blocker.chain_id for blocker in job.blockers]
+
+
+@app.job("story", queue="story", retry=RETRY)
+async def story(job: Job[State]) -> list[int]:
+    """Draw a number, and enter it in the transaction that records it, five times with a pause; return the numbers."""
+    job.state.book.begun(job)
+    drawn = []
+    for place in range(5):
+        number = await job.step(Step("draw", key=place), draw)
+        async with job.state.lines.transaction() as conn:
+            drawn.append(await job.step_on(conn, Step("enter", key=place), enter, job.id, place, number))
+        if place == 2:
+            await job.sleep("pause", 0.05)
+    return drawn
+
+
+async def draw() -> int:
+    """Return another number each time, so that a step that was recorded and ran again would show."""
+    return random.getrandbits(50)
+
+
+async def enter(conn: psycopg.AsyncConnection[Any], job: int, place: int, number: int) -> int:
+    """Enter a number of a story."""
+    await conn.execute("INSERT INTO chaos.entry (job, place, number) VALUES (%s, %s, %s)", [job, place, number])
+    return number
 
 
 @app.runner("only", every=Every(timedelta(milliseconds=700)), singleton=True)

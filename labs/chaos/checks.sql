@@ -94,6 +94,17 @@ SELECT DISTINCT format('job %s: entries, and no completion', l.job)
 FROM chaos.ledger l
 WHERE NOT EXISTS (SELECT FROM chaos.ended e WHERE e.id = l.job AND e.status = 'completed');
 
+-- name: steps doubled or changed
+-- What the steps of a completed story entered is there twice, or not at all, or differs from what the story returned: a recorded step ran again.
+SELECT format('story %s returned %s, and entered %s', e.id, e.result::jsonb, json_agg(n.number ORDER BY n.place))
+FROM chaos.ended e LEFT JOIN chaos.entry n ON n.job = e.id
+WHERE e.workload = 'story' AND e.status = 'completed'
+GROUP BY e.id, e.result::jsonb HAVING json_agg(n.number ORDER BY n.place)::jsonb IS DISTINCT FROM e.result::jsonb
+    OR count(*) <> 5 OR count(DISTINCT n.place) <> 5
+UNION ALL
+SELECT format('story %s has left %s steps', s.job_id, count(*)) FROM holdfast.step s
+WHERE NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = s.job_id) GROUP BY s.job_id;
+
 -- name: stale writes accepted
 -- An accepted write came from another claim than the last.
 SELECT format('job %s (%s): %s attempt %s token %s was entitled; accepted from %s attempt %s token %s',
@@ -160,12 +171,13 @@ WHERE begun < before;
 SELECT format('job %s (%s) %s at attempt %s: %s counted, %s given back, %s failed', e.id, e.kind, e.status, e.attempt, t.counted,
     t.uncounted, t.failed)
 FROM chaos.ended e LEFT JOIN chaos.attempts t ON t.job = e.id
-WHERE (e.status = 'completed' AND e.attempt <> 1 + coalesce(t.counted, 0))
+-- Those of a story are counted from its last step on.
+WHERE (e.status = 'completed' AND e.attempt <> 1 + coalesce(t.counted, 0) AND e.kind <> 'story')
     OR (e.status = 'failed' AND e.attempt <> coalesce(t.counted, 0) + coalesce(t.failed, 0))
 UNION ALL
 SELECT format('job %s (%s): %s starts under %s tokens, attempt %s, %s given back', e.id, e.kind, s.starts, s.tokens, e.attempt, t.uncounted)
 FROM chaos.ended e JOIN chaos.started s ON s.job = e.id LEFT JOIN chaos.attempts t ON t.job = e.id
-WHERE s.starts > e.attempt + coalesce(t.uncounted, 0) OR s.starts <> s.tokens OR s.attempt > e.attempt;
+WHERE (s.starts > e.attempt + coalesce(t.uncounted, 0) OR s.attempt > e.attempt) AND e.kind <> 'story' OR s.starts <> s.tokens;
 
 -- name: rescheduled into the past
 -- A job was released with a due time in the past, below the point where claims start. An attempt that ended after its job did is of a clock that was ahead; only the last attempt that gave the job back is of the clock that made its due time, unless that clock was three hours behind.

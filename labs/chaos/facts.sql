@@ -20,6 +20,13 @@ CREATE TABLE chaos.ledger (
     worker  text NOT NULL
 );
 
+-- Written in the transaction that records a step of a story: five places, each once.
+CREATE TABLE chaos.entry (
+    job    bigint NOT NULL,
+    place  integer NOT NULL,
+    number bigint NOT NULL
+);
+
 -- Written in the transaction, and the savepoint, that publishes: what is here must arrive, what is not here must not.
 CREATE TABLE chaos.published (
     event bigint NOT NULL,

@@ -30,6 +30,7 @@ Workload = Literal[
     "keyed",
     "limited",
     "rated",
+    "story",
     "tenant",
     "chain",
     "join",
@@ -44,10 +45,11 @@ Workload = Literal[
 Expected = Literal["completed", "failed", "cancelled", "either"]
 # Of all jobs, those of a chain's later steps included.
 SHARES: dict[Workload, float] = {
-    "plain": 0.771,
+    "plain": 0.721,
     "ledger": 0.055,
     "keyed": 0.06,
     "limited": 0.02,
+    "story": 0.05,
     "chain": 0.085,
     "version": 0.004,
     "typed": 0.005,
@@ -210,6 +212,7 @@ class Lane:
             "keyed": few,
             "limited": few,
             "rated": few,
+            "story": few,
             "chain": groups * (2 * STEPS + 1),
             "version": groups,
             "typed": groups,
@@ -333,6 +336,9 @@ class Lane:
         seconds = self._dice.choice([0, 0, 0, 0, 0, 0, 0, 0, 0.02, 0.2])
         job = application.limited.new(str(self._dice.randrange(KEYS)), seconds, stumbles=self._dice.random() < 0.03)
         return Promised(job, "limited", self._producer.number())
+
+    def _story(self) -> Promised:
+        return Promised(application.story.new(), "story", self._producer.number())
 
     def _version(self) -> Promised:
         # While no live worker can read it, it may become a dead letter; the checks know which workers were alive.

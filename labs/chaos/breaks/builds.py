@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from labs.chaos.breaks import common_ways, crowds, limits, plays, relays
+from labs.chaos.breaks import common_ways, crowds, limits, plays, relays, stories
 
 if TYPE_CHECKING:
     import psycopg
@@ -320,6 +320,15 @@ BUILDS: Final = (
         (
             ("claim_suspects", "FILTER (WHERE NOT keyed)", "FILTER (WHERE true)"),
             ("claim_suspects", "FILTER (WHERE keyed)", "FILTER (WHERE false)"),
+        ),
+    ),
+    Build(
+        "recorded steps forgotten",
+        stories.PAUSES,
+        "steps doubled or changed",
+        (
+            ("load_steps", "s.state::text, s.beside", "s.state::text, true"),
+            ("load_steps", "WHERE s.job_id = story;", "WHERE s.job_id = story AND s.state IS NOT NULL;"),
         ),
     ),
     Build(
