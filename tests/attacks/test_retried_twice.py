@@ -44,7 +44,7 @@ async def test_three_identical_requests_make_one_replay(app: Holdfast, ledger: L
     answers = [await retry(app, dead) for _ in range(3)]
     assert [answer.done for answer in answers] == [1, 0, 0]
     replay = ledger.value("SELECT id FROM holdfast.job WHERE replay_of = %s", dead)
-    assert answers[1].refused[0].why.startswith(f"it was replayed already, as job {replay}")
+    assert answers[1].refused[0].why.startswith(f"it was retried already, as job {replay}")
     assert ledger.value("SELECT count(*) FROM holdfast.replay") == 1
 
 

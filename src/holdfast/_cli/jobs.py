@@ -90,7 +90,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         own.set_defaults(refuse=own.error)
         _configure_filter(own)
         if name == "retry":
-            own.add_argument("--again", action="store_true", help="also what was replayed before; only by ids")
+            own.add_argument("--again", action="store_true", help="also what was retried before; only by ids")
     own = args.add_action(actions, "resume-key", "let an order key go on that a failed job has stopped", _resume_key)
     own.add_argument("key", metavar="KEY")
 

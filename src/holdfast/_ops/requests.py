@@ -185,7 +185,7 @@ class JobAction(Question):
     at: AwareDatetime | None = None
     """Of `reschedule`: when; a time in the past means now."""
     again: bool = False
-    """Of `retry` by ids: also dead letters of which a replay lives or has completed."""
+    """Of `retry` by ids: also dead letters whose new job is live or has completed."""
     preview: bool = True
     """True: only say what would be done."""
     limit: Annotated[int, Field(ge=1, le=LARGEST_ID)] | None = None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from holdfast._store.search import Search
 
 # The most jobs of a portion, which is one transaction.
-PORTION = 100
+PORTION = 50
 
 
 class Portion(NamedTuple):

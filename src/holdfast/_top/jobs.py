@@ -97,7 +97,7 @@ def _story(job: JobStory, now: datetime) -> Iterator[str]:
         "order key": job.order_key,
         "unique": job.unique_key,
         "replays": job.replay_of,
-        "replayed": ", ".join(map(str, job.replays)),
+        "retried as": ", ".join(map(str, job.replays)),
         "waits for": ", ".join(str(blocker.chain_id) for blocker in job.blockers),
         "progress": job.progress is not None and f"{job.progress:.0%} {job.progress_note or ''}",
         "trace": job.trace,
