@@ -16,6 +16,7 @@ import { QueuesPage } from "./pages/queues";
 import { RelaysPage } from "./pages/relays";
 import { RunnersPage } from "./pages/runners";
 import { RunsPage } from "./pages/runs";
+import { TrendsPage } from "./pages/trends";
 import { WorkersPage } from "./pages/workers";
 import { Page } from "./parts/page";
 import { Failure, Notice } from "./parts/state";
@@ -65,6 +66,8 @@ function page([name = "", of]: string[]): ComponentChildren {
       return <DeadLettersPage key="dead-letters" />;
     case "bulk-actions":
       return <BulkActionsPage key="bulk-actions" />;
+    case "trends":
+      return <TrendsPage key="trends" />;
     case "queues":
       return <QueuesPage key="queues" />;
     case "limits":

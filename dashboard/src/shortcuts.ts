@@ -10,6 +10,7 @@ export interface Place {
 /** The pages, in the order of the menu; `g` and then the key goes there. */
 export const PLACES: readonly Place[] = [
   { key: "o", name: "Overview", path: "" },
+  { key: "t", name: "Trends", path: "trends" },
   { key: "j", name: "Jobs", path: "jobs" },
   { key: "c", name: "Chains", path: "chains" },
   { key: "d", name: "Dead letters", path: "dead-letters" },

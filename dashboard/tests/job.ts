@@ -48,5 +48,6 @@ export const job = (change: Partial<JobStory>): JobStory => ({
   replays: [],
   blockers: [],
   group: null,
+  tags: [],
   ...change,
 });

@@ -17,6 +17,7 @@ class Place(NamedTuple):
 
 PLACES = {
     "overview": Place("", "Overview"),
+    "trends": Place("trends?by=kind", "Trends"),
     "jobs": Place("jobs?queue=payments", "Jobs"),
     "job": Place("jobs/{dead}", "Job #{dead}"),
     "chains": Place("chains", "Chains"),

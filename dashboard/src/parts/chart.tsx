@@ -3,7 +3,7 @@ import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type uPlot from "uplot";
 import type { Columns } from "../series";
 import { repaint } from "../theme";
-import { clock, HEIGHT, type Line, plot, told, type Unit } from "./plot";
+import { clock, HEIGHT, type Line, type Mark, plot, told, type Unit } from "./plot";
 
 interface Props {
   title: string;
@@ -15,10 +15,15 @@ interface Props {
   going?: boolean;
   /** What stands in when there is nothing to draw. */
   none: string;
+  marks?: Mark[];
 }
 
+const NONE: Mark[] = [];
+
 /** A chart whose moments can be gone through by pointer or by arrow keys. */
-export function Chart({ title, note, columns, lines, unit, going = false, none }: Props) {
+export function Chart({ title, note, columns, lines, unit, going = false, none, marks = NONE }: Props) {
+  const marked = useRef(marks);
+  marked.current = marks;
   const box = useRef<HTMLDivElement>(null);
   const chart = useRef<uPlot | null>(null);
   const [index, setIndex] = useState<number | null>(null);
@@ -32,7 +37,7 @@ export function Chart({ title, note, columns, lines, unit, going = false, none }
   useLayoutEffect(() => {
     const into = box.current;
     if (!into) return;
-    const made = plot(into, columns, lines, unit, setIndex);
+    const made = plot(into, columns, lines, unit, setIndex, () => marked.current);
     chart.current = made;
     const watch = new ResizeObserver(() =>
       made.setSize({ width: Math.max(into.clientWidth, 120), height: HEIGHT }),
@@ -45,7 +50,8 @@ export function Chart({ title, note, columns, lines, unit, going = false, none }
     };
   }, [painted]);
 
-  useLayoutEffect(() => chart.current?.setData(columns), [columns]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: other marks are drawn with the same columns
+  useLayoutEffect(() => chart.current?.setData(columns), [columns, marks]);
 
   const move = (event: KeyboardEvent) => {
     const next = { ArrowLeft: shown - 1, ArrowRight: shown + 1, Home: 0, End: last }[event.key];

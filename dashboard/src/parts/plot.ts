@@ -17,9 +17,16 @@ export interface Line {
 
 export type Unit = "jobs" | "seconds";
 
+/** Something that happened, at a time in seconds. */
+export interface Mark {
+  at: number;
+  text: string;
+}
+
 export const HEIGHT = 176;
 const FONT = "11px system-ui, sans-serif";
 const SHORTEST_SECONDS = 300;
+const LONG_SECONDS = 129_600;
 const WHOLE = Array.from({ length: 10 }, (_, power) => [1, 2, 5].map((step) => step * 10 ** power)).flat();
 const BAR: Record<-1 | 0 | 1, number> = { [-1]: 0.42, 0: 0.72, 1: 0.42 };
 
@@ -41,6 +48,7 @@ export function plot(
   lines: Line[],
   unit: Unit,
   onCursor: (index: number | null) => void,
+  marks: () => Mark[] = () => [],
 ): uPlot {
   const grid = { stroke: colour("line"), width: 1 };
   const axis = { stroke: colour("muted"), font: FONT, grid, gap: 6, ticks: { show: false } };
@@ -50,13 +58,19 @@ export function plot(
     padding: [10, 16, 0, 0],
     legend: { show: false },
     cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-    scales: { x: { time: true, range: (_, from, until) => span(from, until, lines) }, y: scale(unit) },
+    scales: {
+      x: { time: true, range: (chart, from, until) => span(chart, from, until, lines) },
+      y: scale(unit),
+    },
     axes: [
-      { ...axis, ...labels(clock), size: 26, space: 70, grid: { show: false } },
+      { ...axis, values: moments, size: 26, space: 70, grid: { show: false } },
       { ...axis, ...labels((tick) => beside(tick, unit)), ...steps(unit), size: 52, space: 34 },
     ],
     series: [{}, ...lines.map(series)],
-    hooks: { setCursor: [(chart) => onCursor(chart.cursor.idx ?? null)] },
+    hooks: {
+      setCursor: [(chart) => onCursor(chart.cursor.idx ?? null)],
+      draw: [(chart) => drawMarks(chart, marks())],
+    },
   };
   return new uPlot(options, columns, into);
 }
@@ -80,8 +94,10 @@ function steps(unit: Unit): uPlot.Axis {
 }
 
 /** Room for half a bar at both ends; for lines, at least some minutes. */
-function span(from: number, until: number, lines: Line[]): [number, number] {
-  if (lines.some((line) => line.draw === "bar")) return [from - 30, until + 30];
+function span(chart: uPlot, from: number, until: number, lines: Line[]): [number, number] {
+  const [one = 0, other = one + 60] = chart.data[0];
+  const half = (other - one) / 2;
+  if (lines.some((line) => line.draw === "bar")) return [from - half, until + half];
   return [Math.min(from, until - SHORTEST_SECONDS), until];
 }
 
@@ -118,4 +134,39 @@ export function clock(seconds: number | undefined): string {
   if (seconds === undefined) return "";
   const at = new Date(seconds * 1000);
   return `${String(at.getHours()).padStart(2, "0")}:${String(at.getMinutes()).padStart(2, "0")}`;
+}
+
+/** Below each tick the time of day, or the day where the chart is about several. */
+function moments(chart: uPlot, ticks: number[]): string[] {
+  const times = chart.data[0];
+  if (times.length === 0) return ticks.map(() => "");
+  const long = (times.at(-1) ?? 0) - (times[0] ?? 0) > LONG_SECONDS;
+  return ticks.map((tick) => (long ? day(tick) : clock(tick)));
+}
+
+function day(seconds: number): string {
+  const at = new Date(seconds * 1000);
+  const short = at.toLocaleDateString("en", { day: "numeric", month: "short" });
+  return at.getHours() === 0 ? short : clock(seconds);
+}
+
+/** A line down the chart, with a few words at its top. */
+function drawMarks(chart: uPlot, marks: Mark[]): void {
+  const { ctx, bbox } = chart;
+  ctx.save();
+  ctx.strokeStyle = ctx.fillStyle = colour("muted");
+  ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+  ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
+  for (const { at, text } of marks) {
+    const x = Math.round(chart.valToPos(at, "x", true));
+    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.beginPath();
+    ctx.moveTo(x, bbox.top);
+    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.stroke();
+    const left = x > bbox.left + bbox.width / 2;
+    ctx.textAlign = left ? "right" : "left";
+    ctx.fillText(text, x + (left ? -4 : 4) * devicePixelRatio, bbox.top + 11 * devicePixelRatio);
+  }
+  ctx.restore();
 }
