@@ -632,8 +632,9 @@ export interface RunPage {
 }
 
 export interface RunnerAction {
-  action: "run" | "pause" | "resume";
+  action: "run" | "pause" | "resume" | "edit" | "remove";
   reason?: string | null;
+  schedule?: string | null;
 }
 
 export interface RunnerLine {

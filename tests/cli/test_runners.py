@@ -141,3 +141,17 @@ def test_a_name_that_is_not_there(database: str, conn: psycopg.Connection[Any], 
     output = holdfast("runners", "pause", name, database=database)
     assert output == (1, "", f"holdfast runners: {message}\n")
     assert audited(conn) == []
+
+
+def test_one_that_was_added_is_edited_and_removed(database: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute(
+        "INSERT INTO holdfast.schedule (name, what, schedule, job) VALUES ('customer-7', 'job', 'every 60s', '{}')"
+    )
+    output = holdfast("runners", "edit", "customer-7", "0 9 * * 1 Asia/Tokyo", "--json", database=database)
+    assert output.json == {"name": "customer-7", "action": "edit"}
+    assert "0 9 * * 1 Asia/Tokyo" in holdfast("runners", database=database).out
+    wrong = holdfast("runners", "edit", "customer-7", "every day", database=database)
+    assert wrong.status == 2
+    assert "an interval is written in seconds" in wrong.err
+    holdfast("runners", "remove", "customer-7", database=database)
+    assert "customer-7" not in holdfast("runners", database=database).out

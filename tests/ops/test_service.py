@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pydantic import ValidationError
 
 from holdfast._app.app import application_of
 from holdfast._drivers import run_sync
@@ -493,6 +494,29 @@ async def test_a_schedule_is_run_and_paused_and_one_that_is_not_there_is_not_fou
     with pytest.raises(RequestRefused, match="No schedule"):
         await service.act_on_runner("other", RunnerAction(action="run"), ANN)
     assert [entry.target for entry in (await service.audit(Before())).items] == ["tidy", "tidy"]
+
+
+async def test_a_schedule_that_was_added_is_edited_and_removed(service: Service, conn: psycopg.Connection[Any]) -> None:
+    conn.execute(
+        "INSERT INTO holdfast.schedule (name, what, schedule, job, declared) VALUES "
+        "('added', 'job', 'every 60s', '{}', NULL), ('coded', 'job', 'every 60s', '{}', 'every 60s {}')"
+    )
+    run_sync(conn, register_worker("w", queues=["default"], kinds={}))
+    conn.execute("UPDATE holdfast.worker SET schedules = '{coded}', heartbeat_at = now()")
+    weekly = "0 9 * * 1 Asia/Tokyo"
+    await service.act_on_runner("added", RunnerAction(action="edit", schedule=weekly), ANN)
+    assert {line.name: line.schedule for line in (await service.runners()).items} == {
+        "added": weekly,
+        "coded": "every 60s",
+    }
+    await service.act_on_runner("added", RunnerAction(action="remove"), ANN)
+    with pytest.raises(RequestRefused, match="declared in code"):
+        await service.act_on_runner("coded", RunnerAction(action="remove"), ANN)
+    assert [line.name for line in (await service.runners()).items] == ["coded"]
+    assert [entry.action for entry in (await service.audit(Before())).items] == ["runner.remove", "runner.edit"]
+    for wrong in ({"action": "edit"}, {"action": "run", "schedule": weekly}, {"action": "edit", "schedule": "now"}):
+        with pytest.raises(ValidationError):
+            RunnerAction.model_validate(wrong)
 
 
 async def test_a_subscription_is_paused_and_replayed(service: Service, conn: psycopg.Connection[Any]) -> None:

@@ -1,12 +1,15 @@
-"""Look at the stored schedules, what runs now and the last run of each runner; pause, resume or trigger one."""
+"""Look at the stored schedules, what runs now and the last run of each runner, and change a schedule."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from pydantic import ValidationError
+
 from holdfast._cli import arguments as args
 from holdfast._cli import session, table
 from holdfast._cli.databases import ask_all
+from holdfast._cli.session import CommandError
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.wording import counts
 from holdfast._store.schedule import last_runs, list_running, list_schedules
@@ -22,10 +25,12 @@ if TYPE_CHECKING:
 
 _DAYS = 7
 _COLUMNS = ("name", "what", "schedule", "state", "next", "last run", "took", "outcome", "counts or error")
-_ACTIONS: dict[str, tuple[str, Literal["pause", "resume", "run"]]] = {
+_ACTIONS: dict[str, tuple[str, Literal["pause", "resume", "run", "edit", "remove"]]] = {
     "pause": ("start no more of its slots", "pause"),
     "resume": ("go on with the next slot", "resume"),
     "trigger": ("run it once, soon, also when it is paused", "run"),
+    "edit": ("replace its times until the code declares new ones", "edit"),
+    "remove": ("delete one that no live worker declares", "remove"),
 }
 
 
@@ -38,6 +43,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         own.add_argument("name", metavar="NAME")
         if name == "pause":
             own.add_argument("--reason", metavar="TEXT", help="shown wherever the pause is")
+        if name == "edit":
+            own.add_argument("schedule", metavar="SCHEDULE", help="'every 120s', or cron: '0 2 * * * Europe/Warsaw'")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -57,9 +64,14 @@ async def _act(service: Service, arguments: argparse.Namespace) -> None:
 
     try:
         _, action = _ACTIONS[arguments.action]
-        asked = RunnerAction(action=action, reason=getattr(arguments, "reason", None))
+        reason, schedule = getattr(arguments, "reason", None), getattr(arguments, "schedule", None)
+        asked = RunnerAction(action=action, reason=reason, schedule=schedule)
         done = await service.act_on_runner(arguments.name, asked, session.person())
+    except ValidationError as error:
+        raise CommandError(error.errors()[0]["msg"].removeprefix("Value error, "), status=2) from error
     except RequestRefused as refused:
+        if refused.code == "declared":
+            raise CommandError(refused.message) from refused
         known = [line.name for line in await service.read(list_schedules())]
         raise session.not_found(refused, arguments.name, known) from refused
     table.print_done(arguments, done.message.removeprefix(f"{arguments.name}: "))

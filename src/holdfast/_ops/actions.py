@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._model.limit import parsed_rate
+from holdfast._model.schedule import parse
 from holdfast._ops import bulk_actions
 from holdfast._ops.bulk_actions import why
 from holdfast._ops.caller import RequestRefused, audit_entry
@@ -15,7 +16,15 @@ from holdfast._ops.jobs import count, find_asked, search_of
 from holdfast._ops.responses.job import JobActionResult
 from holdfast._store.bulk_action_line import RefusedJob
 from holdfast._store.limit import mend_limits, reset_limit, set_limit
-from holdfast._store.schedule import pause_schedule, resume_schedule, take_singleton, trigger_schedule
+from holdfast._store.schedule import (
+    edit_schedule,
+    is_schedule_declared,
+    pause_schedule,
+    remove_schedule,
+    resume_schedule,
+    take_singleton,
+    trigger_schedule,
+)
 from holdfast._store.search import (
     MOST_ACTED_ON,
     ActionResult,
@@ -47,7 +56,7 @@ if TYPE_CHECKING:
     from holdfast._ops.caller import Person
     from holdfast._ops.pool import Connections, Transaction
     from holdfast._ops.redaction import Redaction
-    from holdfast._ops.requests import JobAction, JobFilter, LimitControl
+    from holdfast._ops.requests import JobAction, JobFilter, LimitControl, RunnerAction
     from holdfast._ops.responses.fleet import LimitLine
     from holdfast._ops.responses.job import Edited
     from holdfast._store.statement import Statement
@@ -63,7 +72,7 @@ _AT_ONCE = 100
 _SAMPLE = 20
 _MOST_REFUSED = 100
 
-ScheduleChange: TypeAlias = Literal["run", "pause", "resume"]
+ScheduleChange: TypeAlias = Literal["run", "pause", "resume", "edit", "remove"]
 SubscriptionChange: TypeAlias = Literal[
     "pause", "resume", "replay", "skip", "release", "rebase", "repartition", "delete"
 ]
@@ -71,6 +80,8 @@ _SCHEDULE: Mapping[ScheduleChange, Callable[..., Statement[bool]]] = {
     "run": trigger_schedule,
     "pause": pause_schedule,
     "resume": resume_schedule,
+    "edit": edit_schedule,
+    "remove": remove_schedule,
 }
 _SUBSCRIPTION: Mapping[SubscriptionChange, Callable[..., Statement[Any]]] = {
     "pause": partial(pause_subscription, paused=True),
@@ -279,15 +290,18 @@ async def check_queue(transaction: Transaction, name: str) -> None:
         raise RequestRefused(404, "not_found", message)
 
 
-async def change_schedule(
-    pool: Connections, name: str, action: ScheduleChange, by: Person, *, reason: str | None = None
-) -> None:
-    pause = {"by": by.name, "reason": reason} if action == "pause" else {}
+async def change_schedule(pool: Connections, name: str, asked: RunnerAction, by: Person) -> None:
+    more: dict[str, Any] = {"by": by.name, "reason": asked.reason} if asked.action == "pause" else {}
+    if asked.schedule is not None:
+        more["every"] = parse(asked.schedule)
     async with pool.writing() as transaction:
-        if not await transaction.run(_SCHEDULE[action](name, **pause)):
+        if asked.action == "remove" and await transaction.run(is_schedule_declared(name)):
+            message = f"{name} is declared in code, and would be stored again: pause it, or remove it from the code."
+            raise RequestRefused(409, "declared", message)
+        if not await transaction.run(_SCHEDULE[asked.action](name, **more)):
             raise RequestRefused(404, "not_found", f"No schedule is named {name}.")
-        detail = {"reason": reason} if reason else {}
-        await transaction.run(audit_entry(by, f"runner.{action}", target=name, detail=detail))
+        detail = asked.model_dump(exclude={"action"}, exclude_none=True)
+        await transaction.run(audit_entry(by, f"runner.{asked.action}", target=name, detail=detail))
 
 
 async def check_unchanged(

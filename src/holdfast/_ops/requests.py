@@ -21,6 +21,7 @@ from pydantic import (
 from holdfast._model.errors import InvalidJob
 from holdfast._model.limit import LARGEST, parsed_rate
 from holdfast._model.option import KEY_LIMIT, QUEUE_LIMIT, check_text
+from holdfast._model.schedule import parse
 from holdfast._ops.responses.trends import By, Range  # noqa: TC001 - pydantic reads the annotations
 from holdfast._store.job import JobStatus  # noqa: TC001 - as above
 from holdfast._store.search import MOST_ACTED_ON, MOST_LISTED
@@ -228,13 +229,22 @@ class OrderKeyAction(Question):
 
 
 class RunnerAction(Question):
-    action: Literal["run", "pause", "resume"]
+    """`edit` replaces its times until the code declares new ones; `remove` deletes one that no code declares."""
+
+    action: Literal["run", "pause", "resume", "edit", "remove"]
+    """What to do with the runner or its schedule."""
     reason: Reason | None = None
     """Of `pause`: shown wherever the pause is."""
+    schedule: Word | None = None
+    """Of `edit`: an interval such as `every 120s`, or a line of cron with a time zone, `0 2 * * * Europe/Warsaw`."""
 
     @model_validator(mode="after")
     def _reason_of_a_pause(self) -> Self:
         _check_reason(self)
+        if (self.action == "edit") != (self.schedule is not None):
+            raise ValueError("`schedule` is for edit, and edit needs it")
+        if self.schedule is not None:
+            parse(self.schedule)
         return self
 
 

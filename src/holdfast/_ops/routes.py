@@ -299,7 +299,7 @@ ROUTES: tuple[Route, ...] = (
           fleet.Runners, lambda call: call.service.runners()),
     Route("list_runs_of_runner", "GET", "/api/v1/runners/{name}/runs", VIEWER, "The runs of a runner, newest first",
           fleet.RunPage, lambda call: call.service.runs(call.path["name"], call.query.limit), query=requests.Newest),
-    Route("act_on_runner", "POST", "/api/v1/runners/{name}/actions", OPERATOR, "Run a runner now, pause or resume it",
+    Route("act_on_runner", "POST", "/api/v1/runners/{name}/actions", OPERATOR, "Run a runner, or change its schedule",
           job.Done, lambda call: call.service.act_on_runner(call.path["name"], call.body, call.by),
           body=requests.RunnerAction, refusals=(409,)),
     Route("list_runs", "GET", "/api/v1/runs", VIEWER, "The runs of all runners, newest first", fleet.RunPage,

@@ -93,6 +93,8 @@ _DONE = {
     "run": "will run once, soon",
     "pause": "paused; what runs now goes on",
     "resume": "goes on with its next slot",
+    "edit": "has new times from its next slot on",
+    "remove": "removed",
 }
 
 
@@ -382,7 +384,7 @@ class Service:
             return RunPage(items=await transaction.run(list_runs(runner, limit=limit)))
 
     async def act_on_runner(self, name: str, action: RunnerAction, by: Person) -> Done:
-        await actions.change_schedule(self._pool, name, action.action, by, reason=action.reason)
+        await actions.change_schedule(self._pool, name, action, by)
         return Done(message=f"{name}: {_DONE[action.action]}")
 
     # --- subscriptions

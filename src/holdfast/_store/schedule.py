@@ -280,6 +280,11 @@ def remove_schedule(name: str) -> Statement[bool]:
     return statement("remove_schedule", bool, name=name)
 
 
+def is_schedule_declared(name: str) -> Statement[bool]:
+    """Return whether a live worker declares this schedule in its code."""
+    return statement("is_schedule_declared", value, name=name)
+
+
 def list_schedules(*, limit: int = 1000) -> Statement[list[ScheduleLine]]:
     """Return the schedules by name. `limit`: at most this many schedules. Default: 1000."""
     return statement("list_schedules", many(ScheduleLine), limit=limit)

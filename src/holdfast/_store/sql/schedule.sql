@@ -105,6 +105,10 @@ UPDATE holdfast.schedule SET schedule = %(schedule)s, next_at = NULL WHERE name 
 -- name: remove_schedule
 DELETE FROM holdfast.schedule WHERE name = %(name)s RETURNING name
 
+-- name: is_schedule_declared
+SELECT EXISTS (SELECT FROM holdfast.schedule s JOIN holdfast.worker w ON s.name = ANY (w.schedules)
+    WHERE s.name = %(name)s AND s.declared IS NOT NULL AND w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute')
+
 -- name: list_schedules
 SELECT s.name, s.what, s.schedule, s.schedule IS DISTINCT FROM split_part(s.declared, ' {', 1), s.paused, s.triggered_at IS NOT NULL, s.next_at,
     s.last_at, s.slot_at, s.started_at, s.attempt, s.locked_by, s.locked_until, s.missed, s.declared IS NULL, EXISTS (
