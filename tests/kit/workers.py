@@ -149,6 +149,8 @@ def pass_time(conn: psycopg.Connection[Any], seconds: float) -> None:
         "UPDATE holdfast.job SET available_at = available_at - %s * interval '1 second' WHERE status <> 'processing'",
         [seconds],
     )
+    # The session would look for parked jobs from where they stood before: see 30_limits.
+    conn.execute("SELECT set_config('holdfast.limit_' || n, '', false) FROM generate_series(0, 63) AS n")
 
 
 def drain(worker: Worker, *, rounds: int = 50) -> list[int]:

@@ -367,7 +367,7 @@ def test_a_hot_key_under_a_held_snapshot(worker: Worker, connect: Connect) -> No
             running = running[4:] + claim()
         assert len(running) == 5
         assert cost(running) <= 1.25 * alone
-        open_trap(conn, "recall_limits", ("WHEN starts_with(", "WHEN false AND starts_with("))
+        open_trap(conn, "recall_limits", ("WHERE starts_with(", "WHERE false AND starts_with("))
         assert cost(running) > 2 * alone
 
 

@@ -70,10 +70,9 @@ CREATE TYPE holdfast.limit_memory AS (
 -- Called by remember_limit, limit_rooms, lock_limit_heads, take_limited.
 CREATE FUNCTION holdfast.recall_limits(keys text[]) RETURNS SETOF holdfast.limit_memory
     LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_hashjoin = off AS $$
-    SELECT (m.memory).* FROM unnest(keys) AS k (key),
-        LATERAL (SELECT current_setting('holdfast.limit_' || (hashtext(k.key) & 63), true) AS kept OFFSET 0) AS s,
-        LATERAL (SELECT CASE WHEN starts_with(s.kept, lpad(hashtext(k.key)::text, 11)) THEN substr(s.kept, 12)::holdfast.limit_memory END AS memory OFFSET 0) AS m
-    WHERE (m.memory).key = k.key
+    SELECT (m.memory).* FROM (
+        SELECT substr(current_setting('holdfast.limit_' || (hashtext(k.key) & 63), true), length(k.key) + 2)::holdfast.limit_memory AS memory
+        FROM unnest(keys) AS k (key) WHERE starts_with(current_setting('holdfast.limit_' || (hashtext(k.key) & 63), true), k.key || chr(1)) OFFSET 0) AS m
 $$;
 
 -- Keeps, for this session, what a look at a key found: `since` or `lanes` are null if it did not look for that. `began`: when it did.
@@ -92,7 +91,7 @@ BEGIN
         -- It read all that ended since. A fiftieth of the time may go into that.
         memory.until := clock_timestamp() + greatest(interval '1 second', 50 * (clock_timestamp() - began));
     END IF;
-    PERFORM set_config('holdfast.limit_' || (hashtext(key) & 63), lpad(hashtext(key)::text, 11)
+    PERFORM set_config('holdfast.limit_' || (hashtext(key) & 63), key || chr(1)
         || ROW (key, coalesce(since, memory.since, 0), memory.until, lanes)::holdfast.limit_memory::text, false);
 END $$;
 
@@ -216,6 +215,7 @@ CREATE FUNCTION holdfast.lock_limit_heads(keys text[], leaving bigint[], OUT hea
 DECLARE
     clock timestamptz := clock_timestamp();
     memories holdfast.limit_memory[] := ARRAY(SELECT m FROM holdfast.recall_limits(keys) AS m);
+    remembered text[] := ARRAY(SELECT m.key FROM unnest(memories) AS m);
     lanes holdfast.limit_lane[];    -- of the heads
 BEGIN
     WITH RECURSIVE known AS MATERIALIZED (
@@ -223,6 +223,10 @@ BEGIN
     -- From lane to lane, without a step into a known one: to one before the next known lane, or to that.
     lane AS (
         SELECT k.key, ''::text COLLATE "C" AS queue, ''::text COLLATE "C" AS kind, 0 AS n FROM unnest(keys) AS k (key)
+        WHERE k.key = ANY (remembered) OR (
+            SELECT true FROM holdfast.job j
+            WHERE j.limit_key = k.key AND j.status = 'blocked' AND j.lock_token IS NULL AND j.id <> ALL (leaving)
+            ORDER BY j.lock_token LIMIT 1)
         UNION ALL
         SELECT l.key, f.queue, f.kind, l.n + 1
         FROM lane l LEFT JOIN LATERAL (
