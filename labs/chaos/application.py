@@ -196,13 +196,6 @@ async def limited(
     return job.state.signed(job)
 
 
-@app.job("rated", queue="limited", retry=RETRY, limits=[Limit(rate="100/s", burst=10)])
-async def rated(job: Job[State]) -> Signed:
-    """Start no more often than its limit allows."""
-    job.state.book.begun(job)
-    return job.state.signed(job)
-
-
 @app.job("step", queue="chain", retry=RETRY)
 async def step(job: Job[State], left: int, seconds: float = 0) -> Signed | Continue[Signed]:
     """Go on until no step is left; every other one within a transaction of its own."""

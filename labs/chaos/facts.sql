@@ -82,7 +82,8 @@ CREATE TABLE chaos.handed (
 -- commit, so the lines of a key are numbered in the order of their commits.
 CREATE TABLE chaos.place (
     n      bigint GENERATED ALWAYS AS IDENTITY,
-    at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    began  timestamptz NOT NULL DEFAULT now(),      -- of the claim, which took its tokens after that ...
+    at     timestamptz NOT NULL DEFAULT clock_timestamp(),      -- ... and before this
     key    text NOT NULL,
     job    bigint NOT NULL,
     change integer NOT NULL
@@ -100,8 +101,10 @@ CREATE TRIGGER note_end AFTER DELETE ON holdfast.job FOR EACH ROW
 
 -- Each start under a rate, and how many more there were in the worst time that ends with it than the rate allows in that time.
 CREATE VIEW chaos.start AS
-SELECT key, at, starts, period_ms, burst, counted - min(counted - 1) OVER (PARTITION BY key ORDER BY n) AS excess
-FROM (SELECT p.key, p.n, p.at, r.starts, r.period_ms, r.burst,
-          row_number() OVER (PARTITION BY p.key ORDER BY p.n) - extract(epoch FROM p.at) * 1000 * r.starts / r.period_ms AS counted
+SELECT key, at, starts, period_ms, burst,
+    nth - allowed - min(nth - 1 - allowed_before) OVER (PARTITION BY key ORDER BY nth) AS excess
+FROM (SELECT p.key, p.at, r.starts, r.period_ms, r.burst, row_number() OVER (PARTITION BY p.key ORDER BY p.n) AS nth,
+          extract(epoch FROM p.at) * 1000 * r.starts / r.period_ms AS allowed,
+          extract(epoch FROM p.began) * 1000 * r.starts / r.period_ms AS allowed_before
       FROM chaos.place p JOIN holdfast.limit_rule r ON r.name = split_part(p.key, ':', 1) AND r.starts IS NOT NULL
       WHERE p.change > 0) AS s;

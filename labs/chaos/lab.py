@@ -22,7 +22,7 @@ from labs.chaos.ground import Ground, value
 from labs.chaos.oracle import judge
 from labs.chaos.pace import Pace
 from labs.chaos.prober import Prober
-from labs.chaos.producer import SHARES, Producer
+from labs.chaos.producer import Producer
 from labs.chaos.publisher import Publisher
 from labs.chaos.recovery import Recovery, recover
 from labs.chaos.sequence import sequence
@@ -30,14 +30,13 @@ from labs.chaos.story import Story, report
 from labs.chaos.ticks import Ticks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from labs.chaos.broker import Arrival
     from labs.chaos.fault import Fault
     from labs.chaos.ground import Reachable
     from labs.chaos.oracle import Violation
     from labs.chaos.prober import Probe
-    from labs.chaos.producer import Workload
     from labs.chaos.sequence import Strike
 
 # The first guess of how long a group of faults takes, recovery included; from then on it is measured.
@@ -68,8 +67,6 @@ class Plan:
     """Jobs per second while faults strike; None: so that they last as long as the faults."""
     events: float = 0.06
     """So many for each job."""
-    shares: Mapping[Workload, float] = field(default_factory=lambda: SHARES)
-    """Of all jobs, the part of each workload."""
     standby: bool = True
     environment: dict[str, str] = field(default_factory=dict)
     """Of the workers."""
@@ -131,7 +128,7 @@ async def prove(plan: Plan) -> Findings:
             if plan.prepare is not None:
                 await asyncio.to_thread(_prepare, ground, plan.prepare)
             fleet = Fleet(ground, plan.pace, folder, replicas=plan.replicas, environment=plan.environment)
-            load = Producer(ground, plan.jobs, random.Random(dice.random()), shares=plan.shares)
+            load = Producer(ground, plan.jobs, random.Random(dice.random()))
             publisher = Publisher(load, random.Random(dice.random()), share=plan.events)
             site = Site(ground, fleet, load, publisher, plan.pace, folder, quiet=plan.silent)
             async with fleet, Ticks(fleet, random.Random(dice.random())) as ticks:

@@ -19,7 +19,7 @@ from labs.chaos import application, typed, versions
 from labs.chaos.application import app
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from types import TracebackType
 
     from labs.chaos.ground import Reachable
@@ -29,7 +29,6 @@ Workload = Literal[
     "ledger",
     "keyed",
     "limited",
-    "rated",
     "story",
     "tenant",
     "chain",
@@ -94,17 +93,8 @@ class Tally:
 class Producer:
     """`async with` opens its lanes; they produce at `rate` until `jobs` are promised."""
 
-    def __init__(
-        self,
-        ground: Reachable,
-        jobs: int,
-        dice: random.Random,
-        *,
-        rate: float = 1000,
-        shares: Mapping[Workload, float] = SHARES,
-    ) -> None:
+    def __init__(self, ground: Reachable, jobs: int, dice: random.Random, *, rate: float = 1000) -> None:
         self.jobs = jobs
-        self.shares = shares
         self.rate = rate
         """Jobs per second, over all lanes. May be changed at any time."""
         self.paused = False
@@ -202,8 +192,7 @@ class Lane:
         self._heads: list[int] = []
 
     async def run(self) -> None:
-        shares = self._producer.shares
-        kinds = list(shares)
+        kinds = list(SHARES)
         size = self._producer.size
         few, groups = max(4, size // 10), max(1, size // 50)
         sizes = {
@@ -211,13 +200,12 @@ class Lane:
             "ledger": few,
             "keyed": few,
             "limited": few,
-            "rated": few,
             "story": few,
             "chain": groups * (2 * STEPS + 1),
             "version": groups,
             "typed": groups,
         }
-        weights = [shares[kind] / sizes[kind] for kind in kinds]
+        weights = [SHARES[kind] / sizes[kind] for kind in kinds]
         while not self._producer.done:
             kind = self._dice.choices(kinds, weights)[0]
             await self._producer.allowance(sizes[kind])
@@ -328,9 +316,6 @@ class Lane:
         seconds = self._dice.choice([0, 0, 0, 0, 0, 0, 0, 0, 0.02, 0.2])
         job = application.keyed.new(seconds, stumbles=self._dice.random() < 0.03)
         return Promised(job.options(order_key=OrderKey(key)), "keyed", place, key)
-
-    def _rated(self) -> Promised:
-        return Promised(application.rated.new(), "rated", self._producer.number())
 
     def _limited(self) -> Promised:
         seconds = self._dice.choice([0, 0, 0, 0, 0, 0, 0, 0, 0.02, 0.2])

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 DOCUMENT = Path(__file__).with_name("report.md")
 TABLE = Path(__file__).with_name("results.md")
-LIMITS = Path(__file__).with_name("limits.md")
 
 
 def write(findings: Findings, document: Path = DOCUMENT, faults: Path = TABLE) -> None:
@@ -37,27 +36,6 @@ def write(findings: Findings, document: Path = DOCUMENT, faults: Path = TABLE) -
     folder.mkdir(exist_ok=True)
     for name, svg in charts(findings).items():
         (folder / f"{name}.svg").write_text(svg, "utf-8")
-
-
-def write_limits(findings: Findings, document: Path = LIMITS) -> None:
-    """Write the whole report of a run with nothing but limits."""
-    story = findings.story
-    columns = ("limit", "what it allows", "jobs started", "the most that was seen of a key")
-    rows = [(name, allowed, f"{started:,}", most) for name, allowed, started, most in story.limits]
-    found = {violation.check: violation.times for violation in findings.violations}
-    checks_found = ", ".join(f"{name}: {times}" for name, times in found.items()) or "0"
-    outcomes = ", ".join(f"{count:,} {name}" for name, count in story.outcomes.items())
-    head = (
-        "`python -m labs.chaos --limits`, which writes this file. A trigger records each place that a claim takes and "
-        "each that is free again, in the order of the commits; of a rate, it records each start."
-    )
-    counts = (
-        f"Violations found by the {len(checks.CHECKS)} checks of the [lab](report.md), stranded keys among them: "
-        f"{checks_found}. Ended: {', '.join(f'{count:,} {name}' for name, count in story.workloads.items())}. "
-        f"Attempts that did not simply complete: {outcomes}. Worker processes started: {story.starts:,}."
-    )
-    parts = ["# The last run with limits", head, _head(findings), table(columns, rows), counts, _faults(findings)]
-    document.write_text("\n\n".join(parts) + "\n", "utf-8")
 
 
 def charts(findings: Findings) -> dict[str, str]:

@@ -53,28 +53,10 @@ class Story:
     """Confirmations by the broker of events that it had confirmed before."""
     arrived_again: int
     """Of those, how many it did not know again: they are in its stream more than once."""
-    limits: list[tuple[str, str, int, str]]
-    """Of each limit: its name, what it allows, how many jobs started, and the most that there was of a key."""
 
     @property
     def jobs(self) -> int:
         return sum(self.workloads.values())
-
-
-# How many of a key were claimed at once after a commit; of a rate, how many more started than it allows in some time.
-_LIMITS = """
-    SELECT r.name, CASE WHEN r.starts IS NULL THEN format('%s at once', r.concurrency)
-            ELSE format('%s in %s ms, and %s more', r.starts, r.period_ms, r.burst) END,
-        p.started, CASE WHEN r.starts IS NULL THEN format('%s at once', p.taken)
-            ELSE (SELECT format('%s more than in that time', round(max(s.excess), 2))
-                  FROM chaos.start s WHERE split_part(s.key, ':', 1) = r.name) END
-    FROM holdfast.limit_rule r JOIN (
-        SELECT split_part(t.key, ':', 1) AS name, max(t.taken) AS taken, count(*) FILTER (WHERE t.change > 0) AS started
-        FROM (SELECT key, change, sum(change) OVER (PARTITION BY key ORDER BY n) AS taken FROM chaos.place) AS t
-        GROUP BY 1) AS p
-        ON p.name = r.name
-    ORDER BY r.name
-"""
 
 
 def report(evidence: Evidence, site: Site, ticks: int) -> Story:
@@ -118,5 +100,4 @@ def report(evidence: Evidence, site: Site, ticks: int) -> Story:
         rolled_back_events=site.publisher.tally.rolled_back,
         handed_again=evidence.value("SELECT count(*) - count(DISTINCT event) FROM chaos.handed"),
         arrived_again=evidence.value("SELECT count(*) - count(DISTINCT event) FROM chaos.arrival"),
-        limits=evidence.rows(_LIMITS),
     )

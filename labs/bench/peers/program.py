@@ -47,6 +47,10 @@ class Program:
     def __exit__(self, *_: object) -> None:
         self.end()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def report(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write("\n")

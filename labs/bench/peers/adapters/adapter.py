@@ -22,6 +22,8 @@ import time
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 CHUNK = 1_000
+# How many jobs may start in a second in all workers together; none: no limit. See limits.py.
+RATE = int(os.environ.get("HOLDFAST_PEER_RATE", "0")) or None
 REPORT_SECONDS = 0.02
 DATA = "x" * 90
 
@@ -142,4 +144,4 @@ def _a_context_manager():
 
 contextmanager_type = type(_a_context_manager())
 
-__all__ = ["asynccontextmanager", "contextmanager", "main", "payload", "started"]
+__all__ = ["RATE", "asynccontextmanager", "contextmanager", "main", "payload", "started"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from adapter import asynccontextmanager, main, started
+from adapter import RATE, asynccontextmanager, main, started
 from chancy import Chancy, Queue, Worker, job
 
 CONCURRENCY = 1_000
@@ -21,7 +21,13 @@ async def prepare(url: str) -> None:
     async with Chancy(url, log=QUIET) as app:
         await app.migrate()
         queue = Queue(
-            "default", concurrency=CONCURRENCY, executor=Chancy.Executor.Async, polling_interval=1, eager_polling=True
+            "default",
+            concurrency=CONCURRENCY,
+            executor=Chancy.Executor.Async,
+            polling_interval=1,
+            eager_polling=True,
+            rate_limit=RATE,
+            rate_limit_window=1 if RATE else None,
         )
         await app.declare(queue, upsert=True)
 

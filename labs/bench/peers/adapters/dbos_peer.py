@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from adapter import contextmanager, main, started
+from adapter import RATE, contextmanager, main, started
 from dbos import DBOS, DBOSClient
 
 CONCURRENCY = 100
@@ -32,7 +32,8 @@ def launch(url: str) -> None:
 
 def prepare(url: str) -> None:
     launch(url)
-    DBOS.register_queue("default", worker_concurrency=CONCURRENCY, polling_interval_sec=0.05)
+    limiter = {"limiter": {"limit": RATE, "period": 1}} if RATE else {}
+    DBOS.register_queue("default", worker_concurrency=CONCURRENCY, polling_interval_sec=0.05, **limiter)
     DBOS.destroy()
 
 

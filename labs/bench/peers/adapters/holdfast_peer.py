@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import psycopg
-from adapter import asynccontextmanager, main, started
+from adapter import RATE, asynccontextmanager, main, started
 
-from holdfast import Holdfast, Job
+from holdfast import Holdfast, Job, Limit
 
 app = Holdfast()
 
 
-@app.job("bench.noop")
+@app.job("bench.noop", limits=[Limit(rate=f"{RATE}/s")] if RATE else ())
 async def noop(job: Job[None], at: float = 0, data: str = "") -> None:  # noqa: ARG001
     started(at)
 
