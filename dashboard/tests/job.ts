@@ -35,7 +35,6 @@ export const job = (change: Partial<JobStory>): JobStory => ({
   redacted: false,
   redacted_parts: [],
   trace: null,
-  tags: [],
   waits: [],
   key_stop: null,
   progress: null,

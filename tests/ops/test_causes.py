@@ -56,7 +56,7 @@ def worker(name: str = "web-1", *, beat: float = 1, started: float = 3600, **giv
     )
 
 
-def due(jobs: int = 3, *, kind: str = "mail", queue: str = "default", oldest: float = 1, **more: int) -> KindCount:
+def due(jobs: int = 3, *, kind: str = "mail", queue: str = "default", oldest: float = 1, **more: Any) -> KindCount:
     return KindCount(queue, kind, pending=jobs, due=jobs, oldest_due_at=ago(oldest), **more)
 
 

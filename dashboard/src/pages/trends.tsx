@@ -41,7 +41,7 @@ export function TrendsPage() {
   const kind = query.get("kind") ?? undefined;
   const trends = useResource(
     `trends ${range} ${by} ${queue} ${kind}`,
-    (signal) => api.readTrends({ range, by, ...(queue && { queue }), ...(kind && { kind }) }, signal),
+    (signal) => api.getTrends({ range, by, ...(queue && { queue }), ...(kind && { kind }) }, signal),
     EVERY_MS,
   );
   const choose = (change: Record<string, string>) =>

@@ -81,6 +81,9 @@ class Access:
         person, by = await self._caller(request)
         if by in ("session", "host") and request.method not in SAFE:
             _check_site(request)
+        elif by == "jwt" and request.method not in SAFE:
+            # A proxy may have made the token of a cookie, which a browser sends for any site.
+            check_origin(request)
         if not person.role.may(needed):
             raise RequestRefused(403, "forbidden", f"This needs the role {needed}.")
         return replace(person, credential=person.credential or by, address=_address(request) or None)

@@ -232,7 +232,7 @@ class RunnerAction(Question):
     """`edit` replaces its times until the code declares new ones; `remove` deletes one that no code declares."""
 
     action: Literal["run", "pause", "resume", "edit", "remove"]
-    """What to do with the runner or its schedule."""
+    """`run` starts it now; `pause` and `resume` concern its schedule."""
     reason: Reason | None = None
     """Of `pause`: shown wherever the pause is."""
     schedule: Word | None = None
