@@ -34,6 +34,7 @@ DEFINERS = {
     "day_is_read": "a worker may read the log, and not its single days",
     "note_set_back": "a worker may leave a sign that the clock was set back, and none that it is right",
     "delete_chains": "nobody else deletes from history",
+    "advance_bulk_action": "a worker may carry out what an operator began, and begin nothing",
     "take_census": "viewers may let the live jobs be counted",
 }
 

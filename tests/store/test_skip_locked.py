@@ -19,6 +19,7 @@ from holdfast._model.schedule import Every
 from holdfast._model.work import Lease
 from holdfast._store import lease, maintenance, schedule
 from holdfast._store import worker as workers
+from holdfast._store.bulk_action import advance_bulk_action
 from holdfast._store.claim import Floors, Served, claim_jobs
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.lease import Held
@@ -309,6 +310,14 @@ def record(table: str, values: str, statement: Statement[Any]) -> Callable[[Work
     return make
 
 
+def bulk_action(worker: Worker) -> Call:
+    worker.conn.execute(
+        "INSERT INTO holdfast.bulk_action (last_id, action, statuses, who, role) "
+        "VALUES (9, 'cancel', '{pending}', 'ann', 'operator')"
+    )
+    return Call(advance_bulk_action(), "bulk_action")
+
+
 def old_worker(worker: Worker) -> Call:
     worker.conn.execute(f"UPDATE holdfast.worker SET heartbeat_at = {ENDED}, stopped_at = {ENDED}".encode())
     worker.conn.execute(
@@ -372,6 +381,7 @@ CALLS: dict[tuple[str, int], Callable[[Worker], Call]] = {
     ("pass_promotion", 0): promoted_in_a_limit,
     ("claim_slot", 0): slot,
     ("enqueue_slots", 0): periodic,
+    ("advance_bulk_action", 0): bulk_action,
     ("beat_worker", 0): lambda worker: Call(workers.beat_worker(worker.id, {}), "worker"),
     ("delete_limit_rates", 0): record("limit_rate", f"'a', {ENDED}", delete_limit_rates()),
     ("delete_sleepers", 0): record("sleeper", f"{ENDED}, 1, 'a', '{{}}'", maintenance.delete_sleepers()),
