@@ -73,7 +73,8 @@ function beginning(job: JobStory): Step[] {
   const made: Step = { tone: "idle", title: "Enqueued", at: job.created_at };
   if (job.replay_of)
     Object.assign(made, { title: "Enqueued to run a dead letter again", jobs: [job.replay_of] });
-  if (job.blockers.length === 0) return [made];
+  // Chains that a story gathers stand where it waits for them.
+  if (job.blockers.length === 0 || job.steps.some((line) => line.state === "gathers")) return [made];
   const waits: Step = {
     tone: "held",
     title: job.status === "blocked" ? "Waits for other chains" : "Came after other chains",
@@ -86,9 +87,10 @@ function beginning(job: JobStory): Step[] {
 function attempt(line: AttemptLine, job: JobStory): Step {
   const { tone, says } = ENDS[line.outcome];
   const last = line.outcome === "retry" && job.status === "failed" && line.attempt === job.attempt;
+  const suspended = line.outcome === "reschedule" && job.steps.length > 0;
   return {
     tone: last ? "bad" : tone,
-    title: `Attempt ${line.attempt} ${last ? ENDS.failed.says : says}`,
+    title: `Attempt ${line.attempt} ${last ? ENDS.failed.says : suspended ? "was suspended" : says}`,
     at: line.ended_at,
     worker: line.worker_name ?? line.worker,
     code: line.error_code,

@@ -48,6 +48,17 @@ describe("the story of a job", () => {
     ).toEqual(["Enqueued", "Attempt 1 failed, and was tried again", "Attempt 2 completed"]);
   });
 
+  it("of one that gathers jobs names its chains only where it waits for them", () => {
+    const blockers = [{ chain_id: "3", status: null }] as JobStory["blockers"];
+    const steps: JobStory["steps"] = [
+      { at: "2026-07-03T12:00:01Z", name: "labels", key: null, state: "gathers", due: null },
+    ];
+    expect(titles(job({ status: "blocked", blockers, steps })).slice(0, 2)).toEqual([
+      "Enqueued",
+      "Waits for the jobs of labels",
+    ]);
+  });
+
   it("of one whose handler records steps tells them between its attempts", () => {
     const step = (
       name: string,
@@ -71,7 +82,7 @@ describe("the story of a job", () => {
       "Enqueued",
       "Step charge",
       "Sleep cool off",
-      "Attempt 2 asked to run again later",
+      "Attempt 2 was suspended",
       "Waits for the message approval (2)",
     ]);
   });
