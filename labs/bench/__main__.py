@@ -38,6 +38,7 @@ from labs.bench import (
     relay,
     report,
     start,
+    stories,
     wal,
 )
 from labs.bench.peers import run as peers
@@ -61,6 +62,7 @@ MEASUREMENTS: dict[str, Callable[[float], Section]] = {
     "enqueue": enqueue.measure,
     "fair": fair.measure,
     "hot_key": hot_key.measure,
+    "stories": stories.measure,
     "drain": drain.measure,
     "processes": processes.measure,
     "pooled": pooled.measure,

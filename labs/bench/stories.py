@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 STEPS = 10
 STORIES = {1: 150, 16: 400}
-ROUNDS = 5
+ROUNDS = 3
 NAMES = ("holdfast", "dbos", "absurd")
 PEERS = NAMES[1:]
 CPU_BAR, WAL_BAR = 1 / 3, 1.3
