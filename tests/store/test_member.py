@@ -65,8 +65,9 @@ def test_a_member_that_does_not_complete_releases_the_last_to_fail(worker: Worke
     worker.end([first], outcome)
     [claimed] = worker.claim()
     assert (claimed.id, claimed.blocker_failed) == (last, True)
-    worker.end([claimed], FAILED)
     worker.end(others)
+    assert number(worker.conn, "SELECT blockers_left FROM holdfast.job") == 0
+    worker.end([claimed], FAILED)
     assert number(worker.conn, "SELECT count(*) FROM holdfast.job") == 0
 
 
