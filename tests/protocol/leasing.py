@@ -259,14 +259,17 @@ def _ended(view: State, job: ModelJob, write: Write, seen: Seen, low: datetime) 
         reported = AttemptRow(job.id, job.token, job.holder, write.outcome, job.attempt)
         given_back = write.outcome in {"released", "reschedule"}
         back = job.freed(
-            available_at=Span(low, write.delay), attempt=job.attempt - given_back, suspect=_suspicion(job, write)
+            available_at=Span(low, write.delay),
+            attempt=job.attempt - given_back,
+            suspect=_suspicion(job, write),
+            ran_before=True,
         )
         return Delta({job.id: back}, attempts=[reported])
     spec = write.following if became == "completed" else None
     new = None if spec is None else spec.row(_follower(view, job, seen), low)
     crashed = job.suspect if became == "failed" and write.outcome == "lost" else None
     delta = chaining.left(view, job, became, low, next_id=None if new is None else new.id, suspect=crashed)
-    if job.attempt > 1 or became != "completed":
+    if job.attempt > 1 or job.ran_before or became != "completed":
         outcome = "lost" if write.outcome == "lost" else became
         delta.attempts.append(AttemptRow(job.id, job.token, job.holder, outcome, job.attempt))
     if became == "failed" and job.order_block and job.order_key is not None:

@@ -59,6 +59,8 @@ class ModelJob:
     """None: not yet seen."""
     suspect: int | None = None
     """Its worker was lost with it: it runs with other suspects at most (0), or alone."""
+    ran_before: bool = False
+    """Whether an attempt has given it back, even one that is not counted."""
     image: str | None = None
     """The whole row as text. None: the last operation changed it. Else the row must be exactly this."""
     next_id: int | None = None

@@ -20,7 +20,7 @@ SELECT id, kind, queue, priority, max_attempts, available_at, status::text, atte
     coalesce(order_block, false), unique_key, lock_token, locked_by, locked_until, cancel_requested_at IS NOT NULL,
     replay_of, chain_id, blockers_left, coalesce(blocker_failed, false), coalesce(run_anyway, false),
     coalesce(awaited, false), coalesce(expires_at <= clock_timestamp(), false), shard, suspect,
-    (to_jsonb(j) - 'later')::text
+    first_due_at IS NOT NULL, (to_jsonb(j) - 'later')::text
 FROM holdfast.job j
 """
 _ENDED = """
