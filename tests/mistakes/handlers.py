@@ -35,10 +35,10 @@ HANDLERS = Area(
         Mistake(
             "A keyword that does not exist",
             """
-            @app.job("send", tags=["mail"])
+            @app.job("send", labels=["mail"])
             async def send(job, to: str): ...
             """,
-            "TypeError: app.job: there is no parameter tags: it takes name, queue, …",
+            "TypeError: app.job: there is no parameter labels: it takes name, queue, …",
         ),
         Mistake(
             "The name is taken",

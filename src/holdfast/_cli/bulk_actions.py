@@ -59,7 +59,8 @@ async def _list(arguments: argparse.Namespace) -> int:
     answers = await ask_all(session.listed(arguments), lambda service, _: service.bulk_actions(_MOST))
     lines = [(answer, line) for answer in answers.found for line in answer.value.items]
     if arguments.json:
-        table.print_json([answers.json(answer.name, line.model_dump(mode="json")) for answer, line in lines])
+        found = [answers.json(answer.name, answer.value.model_dump(mode="json")) for answer in answers.found]
+        table.print_json(found if answers.several else found[0])
     elif lines:
         answers.print_table(_COLUMNS, [(answer.name, _line(line)) for answer, line in lines])
     else:
