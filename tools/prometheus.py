@@ -83,10 +83,10 @@ class Prometheus(Broker):
         return found
 
 
-def promtool(*arguments: str | Path) -> str:
-    """Run it, and return what it says; raise that when it does not agree."""
+def promtool(*arguments: str | Path, given: str | None = None) -> str:
+    """Run it on files or on what is given, and return what it says; raise that when it does not agree."""
     program = provide("promtool", PACKAGE, "apt-get install prometheus")
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([program, *arguments], input=given, capture_output=True, text=True, timeout=60, check=False)
     output = done.stdout + done.stderr
     if done.returncode:
         raise AssertionError(output)

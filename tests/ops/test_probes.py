@@ -13,6 +13,7 @@ from holdfast.telemetry import instrument
 from tests.kit.access import PATIENT, make_token
 from tests.kit.asking import Asked, ask, bearer
 from tests.kit.shop import enqueue, make_app, tick
+from tools.prometheus import promtool
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,11 @@ async def test_metrics_of_the_fleet_are_for_viewers(site: Starlette, tokens: Map
     assert any(name.startswith("holdfast_queue") for name in names(answered.body)), names(answered.body)
 
 
+async def test_promtool_finds_nothing_wrong_with_the_metrics(site: Starlette, tokens: Mapping[Role, str]) -> None:
+    answered = await ask(site, Asked("GET", "/metrics", headers=bearer(tokens[Role.VIEWER])))
+    promtool("check", "metrics", given=answered.body.decode())
+
+
 async def test_metrics_may_be_for_everybody_and_nothing_else_is(shop: Shop) -> None:
     site = operations(shop.app, public_metrics=True, timeout=PATIENT)
     assert (await ask(site, Asked("GET", "/metrics"))).status == 200
@@ -51,6 +57,7 @@ async def test_metrics_of_workers_in_this_process_are_among_them(database: str) 
     await tick(app)
     answered = await ask(site, Asked("GET", "/metrics"))
     assert b'kind="mail.send"' in answered.body
+    promtool("check", "metrics", given=answered.body.decode())
     await site.state.operations.close()
 
 

@@ -192,8 +192,8 @@ async def test_the_fleet_is_measured_by_its_database(
     assert value("holdfast_kind_unserved", queue="far", kind="elsewhere") == 1
     assert value("holdfast_queue_ended", queue="fast", outcome="completed") == 2
     assert value("holdfast_queue_ended", queue="fast", outcome="failed") == 0
-    assert (value("holdfast_queue_wait_seconds", queue="fast", quantile="p99") or 0) > 0
-    assert value("holdfast_queue_run_seconds", queue="fast", quantile="p99") is not None
+    assert (value("holdfast_queue_wait_seconds", queue="fast", percentile="p99") or 0) > 0
+    assert value("holdfast_queue_run_seconds", queue="fast", percentile="p99") is not None
     assert value("holdfast_limit_running", limit="partner") == 0
     assert value("holdfast_limit_waiting", limit="partner") == 1
     assert (value("holdfast_limit_oldest_waiting_age_seconds", limit="partner") or 0) > 0

@@ -144,7 +144,7 @@ def _queue(found: Values, queue: QueueOverview) -> None:
         ("cancelled", "cancelled"),
     ):
         found[it.QUEUE_ENDED][name, word] = sum(getattr(minute, outcome) for minute in queue.minutes)
-    for quantile in ("p50", "p95", "p99"):
+    for percentile in ("p50", "p95", "p99"):
         for instrument, times in ((it.QUEUE_WAIT, queue.waiting), (it.QUEUE_RUN, queue.running)):
-            if (seconds := getattr(times, quantile)) is not None:
-                found[instrument][name, quantile] = seconds
+            if (seconds := getattr(times, percentile)) is not None:
+                found[instrument][name, percentile] = seconds

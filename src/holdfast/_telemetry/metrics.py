@@ -132,8 +132,8 @@ QUEUE_BLOCKED = _gauge("queue.blocked", "{job}", "Jobs that wait for others.", "
 QUEUE_OLDEST = _gauge("queue.oldest_pending.age", "s", "How long the oldest due job has waited.", "queue")
 QUEUE_PAUSED = _gauge("queue.paused", "", "1 when a person has paused the queue, else 0.", "queue")
 QUEUE_ENDED = _gauge("queue.ended", "{job}", "Jobs that ended within the last five minutes.", "queue", "outcome")
-QUEUE_WAIT = _gauge("queue.wait", "s", "From due to started, within the last five minutes.", "queue", "quantile")
-QUEUE_RUN = _gauge("queue.run", "s", "How long handlers ran, within the last five minutes.", "queue", "quantile")
+QUEUE_WAIT = _gauge("queue.wait", "s", "From due to started, within the last five minutes.", "queue", "percentile")
+QUEUE_RUN = _gauge("queue.run", "s", "How long handlers ran, within the last five minutes.", "queue", "percentile")
 KIND_UNSERVED = _gauge("kind.unserved", "{job}", "Due jobs of a kind that no live worker takes.", "queue", "kind")
 PROBLEM = _gauge(
     "problem", "", "1 for each cause of what is wrong, as `holdfast status` names it.", "code", "severity", "title"
