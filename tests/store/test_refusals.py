@@ -234,6 +234,7 @@ NEVER: dict[str, list[str]] = {
     "timestamp with time zone[]": ["ARRAY[now(), now()]"],
     "json": ["'[1]'", "'7'", "to_json(repeat('x', 17000000))"],
     "boolean": [],
+    "real": [],
     "uuid": ["NULL"],
     "uuid[]": ["NULL", "ARRAY[NULL]::uuid[]", "array_fill(gen_random_uuid(), ARRAY[10001])"],
     "text[]": ["ARRAY[NULL]::text[]", "array_fill('x'::text, ARRAY[1001])"],

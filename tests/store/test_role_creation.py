@@ -87,7 +87,7 @@ def test_two_databases_of_one_server_at_once(bare: Callable[[], str], bare_serve
     for url in urls:
         with psycopg.connect(url, autocommit=True) as conn:
             assert missing_roles(conn) == []
-            signature = "holdfast.enqueue_jobs(text, boolean)"
+            signature = "holdfast.enqueue_jobs(text, boolean, bigint)"
             granted = f"SELECT has_function_privilege('holdfast_producer', '{signature}', 'EXECUTE')"
             assert one(conn, granted) is True
 
