@@ -40,8 +40,9 @@ def test_a_customer_changes_the_database(database: str, server: Server, template
 
         old.execute("SELECT pg_advisory_lock(%s)", [GATE])
         enqueue(old, job("gated").options(order_key="customer-7"), job("quick").options(order_key="customer-7"))
-        say("queues", "pause", "default", "--database", "eu")
+        # A queue can be paused once there is a job in it, or a worker that serves it.
         enqueue(new, job("quick").options(order_key="customer-7"))
+        say("queues", "pause", "default", "--database", "eu")
         with Running(
             "worker", "shop:app", database=None, cwd=shop, HOLDFAST_DATABASE_URL=both, GATE_URL=database
         ) as worker:
