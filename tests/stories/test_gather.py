@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast import ChainFailed, Fail, Holdfast, InvalidJob, Job, Limit, OrderKey, Retry, Step
+from holdfast import ChainFailed, Fail, GroupProgress, Holdfast, InvalidJob, Job, Limit, OrderKey, Retry, Step
 from holdfast._drivers import run_sync
 from holdfast._engine.jobs.journal import NEVER
 from holdfast._model.outcome import Completed, Rescheduled
+from holdfast._ops.service import Service
 from holdfast._store.lease import Held
 from holdfast._store.step import gather_jobs
+from tests.kit.access import PATIENT
 from tests.kit.pace import AT_ONCE, QUICK, ms
 from tests.kit.waiting import until
 from tests.kit.workers import FAILED, Worker, enqueue, job, statuses
@@ -230,6 +232,38 @@ async def test_a_gather_beside_a_sleep_and_a_message(app: Holdfast, ledger: Ledg
         ledger.do("SELECT holdfast.wake_sleepers('{default}', '{label}')")
         await until(lambda: ledger.status(story) == "completed")
     assert ledger.job(story).result == ["1", "ada", "slept"]
+
+
+async def test_a_job_shows_how_far_the_jobs_have_come_that_it_gathers(
+    app: Holdfast, ledger: Ledger, database: str
+) -> None:
+    shop = Shop(app)
+
+    @app.job("parcels", retry=ONCE)
+    async def parcels(job: Job[None]) -> None:
+        await job.gather("labels", *[shop.label.new(box).options(delay=3600 * box) for box in range(2)])
+        await job.sleep("nap", ms(3_600_000))
+
+    story = ledger.enqueue_one(parcels.new())
+    due = "SELECT holdfast.reschedule_job(id, now()) FROM holdfast.job WHERE kind = 'label'"
+    async with (
+        app.worker(**QUICK),
+        Service(database, timeout=PATIENT) as service,
+        await psycopg.AsyncConnection.connect(database, autocommit=True) as conn,
+    ):
+
+        async def shown() -> GroupProgress | None:
+            info, page = await app.get_job(conn, story), (await service.job(story)).group
+            assert info is not None
+            assert info.group == (page and (page.done, page.failed, page.waiting))
+            return info.group
+
+        await until(lambda: ledger.status(story) == "blocked" and shop.printed == [0])
+        await until(lambda: ledger.value("SELECT count(*) FROM holdfast.job") == 2)
+        assert await shown() == GroupProgress(done=1, failed=0, waiting=1)
+        ledger.do(due)
+        await until(lambda: ledger.value("SELECT count(*) FROM holdfast.step WHERE state = 'sleep'") == 1)
+        assert await shown() is None, "it waits for none any more"
 
 
 async def test_a_child_that_would_wait_for_its_story_is_refused(app: Holdfast, ledger: Ledger) -> None:

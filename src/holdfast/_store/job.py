@@ -28,7 +28,7 @@ Rescheduling: TypeAlias = Literal["rescheduled", "processing", "blocked", "not_f
 
 
 class GroupProgress(NamedTuple):
-    """How many of the chains that a job comes after have come how far."""
+    """How many of the chains that a job comes after or gathers have come how far."""
 
     done: int
     failed: int
@@ -78,7 +78,7 @@ class JobInfo(Generic[R_co]):
     started_at: datetime | None
     """When the attempt that runs, or its only attempt, started. None: it waits, or has ended after several."""
     group: GroupProgress | None
-    """How far the chains that it comes after have come. None: it comes after none, or has ended."""
+    """How far the chains have come that it comes after or gathers. None: there are none, or it has ended."""
     tags: tuple[str, ...]
     headers: Mapping[str, str] = field(repr=False)
     stored_payload: str | None = field(repr=False)
@@ -191,7 +191,7 @@ def read_chain(
 
 
 def read_group(job_id: int) -> Statement[GroupProgress | None]:
-    """Return how far the chains have come that a live job comes after; None if there are none."""
+    """Return how far the chains have come that a live job comes after or gathers; None if there are none."""
     return statement("read_group", lambda rows: GroupProgress(*rows[0][0]) if rows and rows[0][0] else None, id=job_id)
 
 

@@ -142,7 +142,7 @@ class JobBlocker(Answer):
 
 
 class JobGroup(Answer):
-    """How many of the chains that a job comes after have come how far."""
+    """How many of the chains that a job comes after or gathers have come how far."""
 
     done: int
     failed: int
@@ -208,7 +208,7 @@ class JobStory(JobLine):
     blockers: list[JobBlocker]
     """At most 10,000."""
     group: JobGroup | None
-    """Of a live job that comes after other chains."""
+    """Of a live job that comes after other chains, or gathers them."""
 
 
 class JobActionResult(Answer):

@@ -195,17 +195,17 @@ CREATE FUNCTION holdfast.chains_left(job_id bigint, blockers_left integer) RETUR
         WHEN blockers_left <= 0 THEN 0 END
 $$;
 
--- How many of the chains that a live job comes after have completed, ended otherwise, and live. Null: it comes after none.
+-- How many of the chains that a live job comes after or gathers have completed, ended otherwise, and live. Null: there are none.
 -- Called by get_job, chain.sql unfinished_job, chain.sql read_group.
 CREATE FUNCTION holdfast.group_progress(job_id bigint, blockers_left integer) RETURNS integer[]
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN blockers_left IS NOT NULL THEN (
-        SELECT ARRAY[sum(a.done), sum(a.failed), sum(a.waiting)]::integer[] FROM (
+        SELECT nullif(ARRAY[sum(a.done), sum(a.failed), sum(a.waiting)]::integer[], '{0,0,0}') FROM (
             SELECT sum(p.ended - p.failed) AS done, sum(p.failed) AS failed, sum(p.jobs - p.ended) AS waiting
             FROM holdfast.group_part p WHERE p.group_id = job_id
             UNION ALL
             SELECT count(*) FILTER (WHERE b.status = 'completed'), count(*) FILTER (WHERE b.status <> 'completed'), count(*) FILTER (WHERE b.status IS NULL)
-            FROM holdfast.blocker b WHERE b.job_id = group_progress.job_id AND b.ordinal > 0) AS a) END
+            FROM holdfast.blocker b WHERE b.job_id = group_progress.job_id) AS a) END
 $$;
 
 -- Deletes rows of groups whose last jobs have left: it looks at `most` entries from `since` on, and returns the one after which to continue, 0
