@@ -17,8 +17,8 @@ from tools import lock
 ROOT = Path(__file__).parent.parent
 _FLOOR = re.compile(r"([A-Za-z0-9-]+)(?:\[[a-z,]+\])?>=([0-9.]+)$")
 _PIN = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==(\S+)", re.MULTILINE)
-# Checkers, which do not run here, and greenlet, which must come with SQLAlchemy.
-_UNUSED = re.compile(r"mypy|pyright|ruff|.*-stubs|import-linter|greenlet")
+# Checkers, which do not run here, greenlet, which must come with SQLAlchemy, and the libraries of the extras in _NEWER.
+_UNUSED = re.compile(r"mypy|pyright|ruff|.*-stubs|import-linter|greenlet|mcp|pydantic-ai-slim")
 # Extras that need newer versions of what the core needs: they are not part of the lowest set.
 _NEWER = {"mcp", "pydantic-ai"}
 # Their versions go together.
