@@ -45,8 +45,8 @@ export class Client {
     return this.send<T>("GET", path, { query, signal });
   }
 
-  post<T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> {
-    return this.send<T>("POST", path, { body, signal });
+  post<T>(path: string, body: unknown, signal?: AbortSignal, ifMatch?: string): Promise<T> {
+    return this.send<T>("POST", path, { body, signal, ifMatch });
   }
 
   put<T>(path: string, body: unknown, signal?: AbortSignal, ifMatch?: string): Promise<T> {

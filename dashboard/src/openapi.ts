@@ -638,9 +638,13 @@ export interface RunnerAction {
 }
 
 export interface RunnerLine {
+  etag: string;
   name: string;
   what: "runner" | "job" | "loop";
   schedule: string | null;
+  added: boolean;
+  kind: string | null;
+  payload: unknown;
   paused: boolean;
   triggered: boolean;
   next_at: string[];
@@ -913,8 +917,8 @@ export const operations = (client: Client, at: (path: string) => string) => ({
     client.get<Runners>(at("runners"), {}, signal),
   listRunsOfRunner: (name: string, query: ListRunsOfRunnerQuery = {}, signal?: Signal) =>
     client.get<RunPage>(at(`runners/${part(name)}/runs`), query, signal),
-  actOnRunner: (name: string, body: RunnerAction, signal?: Signal) =>
-    client.post<Done>(at(`runners/${part(name)}/actions`), body, signal),
+  actOnRunner: (name: string, body: RunnerAction, signal?: Signal, ifMatch?: string) =>
+    client.post<Done>(at(`runners/${part(name)}/actions`), body, signal, ifMatch),
   listRuns: (query: ListRunsQuery = {}, signal?: Signal) =>
     client.get<RunPage>(at("runs"), query, signal),
   listWorkers: (signal?: Signal) =>

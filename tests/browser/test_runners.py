@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.async_api import expect
 
+from holdfast import Every
+from tests.browser import shop
+
 if TYPE_CHECKING:
     from tests.browser.conftest import Visiting
     from tests.browser.live import Live
@@ -55,3 +58,24 @@ async def test_a_runner_that_fails_is_a_problem_until_it_has_run_well(visit: Vis
     live.until_run("stock.sync", "completed")
     await at.go()
     await expect(problem).to_have_count(0)
+
+
+async def test_a_schedule_that_was_added_is_edited_and_removed(visit: Visiting, live: Live) -> None:
+    shop.app.sync.add_schedule(live.conn, "customer-7", shop.build_report.new("weekly", seconds=1.0), every=Every(7200))
+    at = await visit(path="runners")
+    row = at.row("customer-7", table="Runners")
+    await expect(row).to_contain_text("every 7200s schedule of a job, added at run time")
+    await at.button("Edit customer-7").click()
+    await expect(at.dialog.get_by_label("Seconds between two runs")).to_have_value("7200")
+    await expect(at.dialog).to_contain_text('"weekly"')
+    await at.dialog.get_by_label("by cron").check()
+    await at.dialog.get_by_label("Minute, hour, day").fill("0 9 * * 1")
+    await at.dialog.get_by_label("Time zone").fill("Asia/Tokyo")
+    await at.dialog.get_by_role("button", name="Save").click()
+    await at.wait_for_message("customer-7: has new times from its next slot on")
+    await expect(row).to_contain_text("0 9 * * 1 Asia/Tokyo")
+    await expect(at.button("Remove reports.monthly")).to_have_count(0)
+    await at.button("Remove customer-7").click()
+    await at.dialog.get_by_role("button", name="Remove").click()
+    await at.wait_for_message("customer-7: removed")
+    await expect(row).to_have_count(0)

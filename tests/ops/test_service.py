@@ -499,19 +499,30 @@ async def test_a_schedule_is_run_and_paused_and_one_that_is_not_there_is_not_fou
 async def test_a_schedule_that_was_added_is_edited_and_removed(service: Service, conn: psycopg.Connection[Any]) -> None:
     conn.execute(
         "INSERT INTO holdfast.schedule (name, what, schedule, job, declared) VALUES "
-        "('added', 'job', 'every 60s', '{}', NULL), ('coded', 'job', 'every 60s', '{}', 'every 60s {}')"
+        "('added', 'job', 'every 60s', %(job)s, NULL), ('coded', 'job', 'every 60s', %(large)s, 'every 60s {}')",
+        {
+            "job": '{"kind": "report.send", "payload": {"to": "Ann", "token": "hush"}}',
+            "large": json.dumps({"kind": "report.send", "payload": "x" * 2000}),
+        },
     )
     run_sync(conn, register_worker("w", queues=["default"], kinds={}))
     conn.execute("UPDATE holdfast.worker SET schedules = '{coded}', heartbeat_at = now()")
+    added, coded = (await service.runners()).items
+    assert (added.added, added.kind, added.payload) == (True, "report.send", {"to": "Ann", "token": "[redacted]"})
+    assert (coded.added, coded.kind, coded.payload) == (False, "report.send", None)
     weekly = "0 9 * * 1 Asia/Tokyo"
-    await service.act_on_runner("added", RunnerAction(action="edit", schedule=weekly), ANN)
+    edit, remove = RunnerAction(action="edit", schedule=weekly), RunnerAction(action="remove")
+    await service.act_on_runner("added", edit, ANN, if_match=added.etag)
+    for overtaken in (edit, remove):
+        with pytest.raises(RequestRefused, match="has changed the schedule added"):
+            await service.act_on_runner("added", overtaken, ANN, if_match=added.etag)
     assert {line.name: line.schedule for line in (await service.runners()).items} == {
         "added": weekly,
         "coded": "every 60s",
     }
-    await service.act_on_runner("added", RunnerAction(action="remove"), ANN)
+    await service.act_on_runner("added", remove, ANN)
     with pytest.raises(RequestRefused, match="declared in code"):
-        await service.act_on_runner("coded", RunnerAction(action="remove"), ANN)
+        await service.act_on_runner("coded", remove, ANN)
     assert [line.name for line in (await service.runners()).items] == ["coded"]
     assert [entry.action for entry in (await service.audit(Before())).items] == ["runner.remove", "runner.edit"]
     for wrong in ({"action": "edit"}, {"action": "run", "schedule": weekly}, {"action": "edit", "schedule": "now"}):

@@ -1,3 +1,4 @@
+import { useState } from "preact/hooks";
 import { useAction } from "../action";
 import { api } from "../api";
 import { now } from "../clock";
@@ -7,6 +8,7 @@ import { ActButton } from "../parts/button";
 import { Page } from "../parts/page";
 import { Refresh } from "../parts/refresh";
 import { Counts, Outcome } from "../parts/run";
+import { EditSchedule, RemoveSchedule } from "../parts/schedule-dialogs";
 import { Bones, Loaded, Notice } from "../parts/state";
 import { type Column, Table } from "../parts/table";
 import { Time } from "../parts/time";
@@ -20,6 +22,8 @@ const WHAT = { runner: "runner", job: "schedule of a job", loop: "loop of each w
 export function RunnersPage() {
   const runners = useResource("runners", api.listRunners, EVERY_MS);
   const { busy, run } = useAction(runners.reload);
+  const [edited, setEdited] = useState<RunnerLine | null>(null);
+  const [removed, setRemoved] = useState<RunnerLine | null>(null);
   const act = (name: string, action: RunnerAction["action"]) =>
     run(`${action} ${name}`, () => api.actOnRunner(name, { action }));
   const columns: Column<RunnerLine>[] = [
@@ -68,6 +72,20 @@ export function RunnersPage() {
               Pause
             </ActButton>
           )}
+          <ActButton
+            small
+            icon="edit"
+            label={`Edit ${runner.name}`}
+            why={runner.what === "loop" ? "A loop has no times." : null}
+            onClick={() => setEdited(runner)}
+          >
+            Edit…
+          </ActButton>
+          {runner.added && (
+            <ActButton small icon="remove" label={`Remove ${runner.name}`} onClick={() => setRemoved(runner)}>
+              Remove…
+            </ActButton>
+          )}
         </div>
       ),
     },
@@ -89,6 +107,10 @@ export function RunnersPage() {
           )
         }
       </Loaded>
+      {edited && <EditSchedule runner={edited} onDone={runners.reload} onClose={() => setEdited(null)} />}
+      {removed && (
+        <RemoveSchedule runner={removed} onDone={runners.reload} onClose={() => setRemoved(null)} />
+      )}
     </Page>
   );
 }
@@ -99,6 +121,7 @@ function Name({ runner }: { runner: RunnerLine }) {
       <a href={to(["runners", runner.name])}>{runner.name}</a>
       <span class="below">
         {runner.schedule ? <code>{runner.schedule}</code> : null} {WHAT[runner.what]}
+        {runner.added && ", added at run time"}
       </span>
     </>
   );

@@ -11,8 +11,9 @@ from holdfast._model.schedule import parse
 from holdfast._ops import bulk_actions
 from holdfast._ops.bulk_actions import why
 from holdfast._ops.caller import RequestRefused, audit_entry
-from holdfast._ops.fleet import read_limit_lines
+from holdfast._ops.fleet import read_limit_lines, read_runners
 from holdfast._ops.jobs import count, find_asked, search_of
+from holdfast._ops.redaction import Redaction
 from holdfast._ops.responses.job import JobActionResult
 from holdfast._store.bulk_action_line import RefusedJob
 from holdfast._store.limit import mend_limits, reset_limit, set_limit
@@ -55,9 +56,8 @@ if TYPE_CHECKING:
     from holdfast._engine.report.transition import Transitions
     from holdfast._ops.caller import Person
     from holdfast._ops.pool import Connections, Transaction
-    from holdfast._ops.redaction import Redaction
     from holdfast._ops.requests import JobAction, JobFilter, LimitControl, RunnerAction
-    from holdfast._ops.responses.fleet import LimitLine
+    from holdfast._ops.responses.fleet import LimitLine, RunnerLine
     from holdfast._ops.responses.job import Edited
     from holdfast._store.statement import Statement
 
@@ -290,11 +290,19 @@ async def check_queue(transaction: Transaction, name: str) -> None:
         raise RequestRefused(404, "not_found", message)
 
 
-async def change_schedule(pool: Connections, name: str, asked: RunnerAction, by: Person) -> None:
+async def change_schedule(
+    pool: Connections, name: str, asked: RunnerAction, by: Person, if_match: str | None = None
+) -> None:
     more: dict[str, Any] = {"by": by.name, "reason": asked.reason} if asked.action == "pause" else {}
     if asked.schedule is not None:
         more["every"] = parse(asked.schedule)
     async with pool.writing() as transaction:
+
+        async def read() -> RunnerLine | None:
+            lines = (await read_runners(transaction, Redaction())).items
+            return next((line for line in lines if line.name == name), None)
+
+        await check_unchanged(transaction, f"schedule {name}", if_match, read)
         if asked.action == "remove" and await transaction.run(is_schedule_declared(name)):
             message = f"{name} is declared in code, and would be stored again: pause it, or remove it from the code."
             raise RequestRefused(409, "declared", message)

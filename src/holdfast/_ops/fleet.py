@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from holdfast._model.codec import parse_json
 from holdfast._model.schedule import InvalidSchedule, parse
 from holdfast._ops.overview import Totals, depth, percentiles, unserved
 from holdfast._ops.responses.fleet import (
@@ -24,7 +25,7 @@ from holdfast._ops.responses.fleet import (
 )
 from holdfast._store.inspect import read_census
 from holdfast._store.limit import list_limits
-from holdfast._store.schedule import last_runs, list_running, list_schedules
+from holdfast._store.schedule import last_runs, list_running, list_schedules, read_scheduled_jobs
 from holdfast._store.subscription import list_subscriptions
 from holdfast._store.tally import read_tallies
 from holdfast._store.worker import QueueControlRow, list_workers, read_queues
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast._ops.pool import Transaction
-    from holdfast._store.schedule import RunLine, Running, ScheduleLine
+    from holdfast._ops.redaction import Redaction
+    from holdfast._store.schedule import ScheduledJob, ScheduleLine
     from holdfast._store.subscription import SubscriptionRow as StoredLine
     from holdfast._store.tally import TallyLine
     from holdfast._store.worker import WorkerLine
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 _HOUR = 60
 _SHOWN_TIMES = 3
+_LARGEST_PAYLOAD = 1024
 
 
 async def read_workers(transaction: Transaction) -> Workers:
@@ -114,16 +117,24 @@ async def read_kinds(transaction: Transaction) -> Kinds:
     )
 
 
-async def read_runners(transaction: Transaction) -> Runners:
+async def read_runners(transaction: Transaction, redaction: Redaction) -> Runners:
     now = (await transaction.run(read_census())).now
     schedules = {line.name: line for line in await transaction.run(list_schedules())}
+    jobs = {job.name: job for job in await transaction.run(read_scheduled_jobs(largest=_LARGEST_PAYLOAD))}
     runs = {line.runner: line for line in await transaction.run(last_runs())}
     # If several run, show the longest running one.
-    running = {line.runner: line for line in reversed(await transaction.run(list_running()))}
+    ticks = {line.runner: line for line in reversed(await transaction.run(list_running()))}
     return Runners(
         items=[
-            _runner(name, schedules.get(name), runs.get(name), running.get(name), now)
-            for name in sorted({*schedules, *runs, *running})
+            RunnerLine(
+                name=name,
+                **_scheduled(schedules.get(name), now),
+                **_enqueued(jobs.get(name), redaction),
+                last=runs.get(name),
+                running_since=ticks[name].since if name in ticks else None,
+                running_on=ticks[name].worker if name in ticks else None,
+            )
+            for name in sorted({*schedules, *runs, *ticks})
         ]
     )
 
@@ -164,21 +175,23 @@ def _served(workers: Iterable[WorkerLine]) -> Counter[str]:
     return Counter(queue for worker in workers if worker.state == "live" for queue in worker.queues)
 
 
-def _runner(
-    name: str, schedule: ScheduleLine | None, run: RunLine | None, running: Running | None, now: datetime
-) -> RunnerLine:
-    return RunnerLine(
-        name=name,
-        what="loop" if schedule is None else schedule.what,
-        schedule=schedule and schedule.schedule,
-        paused=schedule is not None and schedule.paused,
-        triggered=schedule is not None and schedule.triggered,
-        next_at=[] if schedule is None else _next(schedule, now),
-        last=run,
-        last_at=schedule and schedule.last_at,
-        running_since=running and running.since,
-        running_on=running and running.worker,
-    )
+def _scheduled(line: ScheduleLine | None, now: datetime) -> dict[str, Any]:
+    return {
+        "what": "loop" if line is None else line.what,
+        "schedule": line and line.schedule,
+        "added": line is not None and line.added,
+        "paused": line is not None and line.paused,
+        "triggered": line is not None and line.triggered,
+        "next_at": [] if line is None else _next(line, now),
+        "last_at": line and line.last_at,
+    }
+
+
+def _enqueued(job: ScheduledJob | None, redaction: Redaction) -> dict[str, Any]:
+    if job is None:
+        return {"kind": None, "payload": None}
+    payload = None if job.payload is None else redaction.apply(job.kind, parse_json(job.payload)).value
+    return {"kind": job.kind, "payload": payload}
 
 
 def _next(schedule: ScheduleLine, now: datetime) -> list[datetime]:

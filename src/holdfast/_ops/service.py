@@ -377,14 +377,14 @@ class Service:
 
     async def runners(self) -> Runners:
         async with self._pool.reading() as transaction:
-            return await fleet.read_runners(transaction)
+            return await fleet.read_runners(transaction, self._redaction)
 
     async def runs(self, runner: str | None, limit: int) -> RunPage:
         async with self._pool.reading() as transaction:
             return RunPage(items=await transaction.run(list_runs(runner, limit=limit)))
 
-    async def act_on_runner(self, name: str, action: RunnerAction, by: Person) -> Done:
-        await actions.change_schedule(self._pool, name, action, by)
+    async def act_on_runner(self, name: str, action: RunnerAction, by: Person, *, if_match: str | None = None) -> Done:
+        await actions.change_schedule(self._pool, name, action, by, if_match)
         return Done(message=f"{name}: {_DONE[action.action]}")
 
     # --- subscriptions

@@ -290,6 +290,20 @@ def list_schedules(*, limit: int = 1000) -> Statement[list[ScheduleLine]]:
     return statement("list_schedules", many(ScheduleLine), limit=limit)
 
 
+class ScheduledJob(NamedTuple):
+    """The kind and payload of a schedule's jobs."""
+
+    name: str
+    kind: str
+    payload: str | None
+    """As JSON text. None: it is too large to be read with all others."""
+
+
+def read_scheduled_jobs(*, largest: int, limit: int = 1000) -> Statement[list[ScheduledJob]]:
+    """Return the jobs of all schedules, by name, without payloads larger than `largest` bytes."""
+    return statement("read_scheduled_jobs", many(ScheduledJob), largest=largest, limit=limit)
+
+
 def take_singleton(name: str) -> Statement[bool]:
     """Take the lock of this runner until the transaction ends; False when another worker has it."""
     return statement("take_singleton", value, key=SINGLETON_KEY + name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from holdfast._ops.responses.job import Edited, Items, Severity
 from holdfast._store.answer import Answer, ErrorText, Id
@@ -44,13 +44,21 @@ class DatabaseLines(Items):
     items: list[DatabaseLine]
 
 
-class RunnerLine(Answer):
+class RunnerLine(Edited):
     """A runner or a schedule, when it runs next, and how it ran last."""
+
+    edited = ("schedule",)
 
     name: str
     what: Literal["runner", "job", "loop"]
     """`loop`: it has no schedule, each worker runs it continuously."""
     schedule: str | None
+    added: bool
+    """Whether it was added at run time, and not declared by the code."""
+    kind: str | None
+    """Of the job that it enqueues."""
+    payload: Any
+    """Redacted. Null, too, where it is larger than 1 kB."""
     paused: bool
     triggered: bool
     next_at: list[datetime]

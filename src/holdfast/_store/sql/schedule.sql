@@ -116,6 +116,10 @@ SELECT s.name, s.what, s.schedule, s.schedule IS DISTINCT FROM split_part(s.decl
             AND (s.name = ANY (w.schedules) OR s.what = 'job' AND s.declared IS NULL))
 FROM holdfast.schedule s ORDER BY s.name LIMIT %(limit)s
 
+-- name: read_scheduled_jobs
+SELECT name, job ->> 'kind', CASE WHEN octet_length((job -> 'payload')::text) <= %(largest)s THEN (job -> 'payload')::text END
+FROM holdfast.schedule WHERE what = 'job' ORDER BY name LIMIT %(limit)s
+
 -- name: take_singleton
 SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%(key)s, 0))
 
