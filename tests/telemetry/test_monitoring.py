@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
 RULES = MONITORING / "prometheus" / "holdfast.rules.yml"
 DASHBOARD = MONITORING / "grafana" / "holdfast.json"
+PAGES = MONITORING.parents[1] / "dashboard" / "src" / "app.tsx"
+OF_DATABASE = "{{ with $labels.database }}@{{ . }}/{{ end }}"
 
 
 def dashboard() -> dict[str, Any]:
@@ -48,13 +50,22 @@ def test_every_alert_is_tested() -> None:
     assert [alert for alert in alerts if tests.count(alert) < 2] == []
 
 
+def test_every_alert_leads_to_a_page_of_the_dashboard() -> None:
+    pages = set(re.findall(r'^    case "([a-z-]*)":$', PAGES.read_text(), re.MULTILINE))
+    assert {"", "jobs", "relays"} <= pages
+    for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]:
+        address, _, path = rule["annotations"]["dashboard"].partition("#/")
+        assert address == "http://127.0.0.1:8080/"
+        assert re.split("[/?]", path.removeprefix(OF_DATABASE))[0] in pages, rule["alert"]
+
+
 def test_only_series_of_a_database_are_grouped_by_it_and_the_page_names_the_other_alerts() -> None:
     by_database = {one.prometheus for one in FLEET} | {one.prometheus for one in PROCESS if "database" in one.labels}
     unnamed = set()
     for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]:
         series = set(re.findall(r"holdfast_\w+", rule["expr"]))
         if not series <= by_database:
-            assert "database" not in rule["expr"], rule["alert"]
+            assert "database" not in rule["expr"] + rule["annotations"]["dashboard"], rule["alert"]
             unnamed.add(rule["alert"])
     paragraphs = (RULES.parents[3] / "docs" / "how-to" / "metrics.md").read_text().split("\n\n")
     [reported] = [paragraph for paragraph in paragraphs if paragraph.startswith("The metrics of a worker cover all")]
@@ -81,11 +92,14 @@ def test_the_dashboard_asks_the_source_that_a_person_chooses() -> None:
     assert used <= set(names)
 
 
-def test_every_panel_is_of_the_chosen_databases() -> None:
-    """Series without the label, of a single database, match the choice of all."""
-    chosen = 'database=~"$database"'
+def test_the_chosen_databases_narrow_the_series_that_have_the_label_and_empty_no_panel_of_the_others() -> None:
+    """Series of a single database, which have no such label, match the choice of all."""
+    labelled = {one.prometheus for one in FLEET} | {one.prometheus for one in PROCESS if "database" in one.labels}
     for title, target in targets():
-        assert target["expr"].count("holdfast_") == target["expr"].count(chosen), title
+        for series, labels in re.findall(r"(holdfast_\w+)(\{[^}]*\})?", target["expr"]):
+            assert ('database=~"$database"' in labels) == (series in labelled), (title, series)
+        if "by (database" in target["expr"]:
+            assert 'database=~"$database"' in target["expr"], title
     [variable] = [one for one in dashboard()["templating"]["list"] if one["name"] == "database"]
     assert (variable["allValue"], variable["multi"]) == (".*", True)
 
