@@ -1,7 +1,7 @@
 """A worker that is killed at every checkpoint and started again: `python -m tests.contrib.mortal_agent before|after`.
 
 Each life is a process that ends by SIGKILL: `after` a new checkpoint, or `before` the first one that no life has died
-before. The last one stops when its standard input ends.
+before. The last one stops when its standard input ends. Lives share what is imported before the first one.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import sys
 from typing import Any
 
 import psycopg
+import pydantic_ai.models.openai  # noqa: F401 - the first request of each life would import it
 
-from examples.agent.support import agent
+from examples.agent.support.agent import answer
 from examples.agent.support.app import app
+from holdfast._drivers import run_sync
 from holdfast._engine.jobs.journal import Journal
-from tests.kit.pace import QUICK, ms
+from holdfast._store.lease import reap_jobs
+from tests.kit.pace import AT_ONCE, QUICK
 
 MOMENT = sys.argv[1]
-SETTINGS: dict[str, Any] = QUICK | {"lease": ms(1500), "heartbeat": ms(300), "reap_interval": ms(200)}
 
 
 class Life:
@@ -78,9 +80,15 @@ def watch(life: Life) -> None:
 
 
 async def work() -> None:
-    assert agent.answer.name in app.kinds
-    async with app.worker(**SETTINGS):
+    async with app.worker(**QUICK):
         await asyncio.to_thread(sys.stdin.read)
+
+
+def recover() -> None:
+    """Take back what a life held, as the reaper of the next one would do once the lease has run out."""
+    with psycopg.connect(app.url, autocommit=True) as conn:
+        conn.execute("UPDATE holdfast.job SET locked_until = now() WHERE status = 'processing'")
+        run_sync(conn, reap_jobs({answer.name: AT_ONCE}))
 
 
 def main() -> None:
@@ -92,6 +100,7 @@ def main() -> None:
         _, status = os.waitpid(pid, 0)
         if not os.WIFSIGNALED(status):
             sys.exit(os.waitstatus_to_exitcode(status))
+        recover()
         print("killed", flush=True)  # noqa: T201 - read by the test
 
 

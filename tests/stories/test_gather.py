@@ -307,6 +307,15 @@ async def test_a_suspended_story_frees_its_places_in_limits(app: Holdfast, ledge
     assert len(printed) == 6
 
 
+async def test_a_story_that_continues_counts_as_another_start_of_a_rate(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("rated", limits=[Limit(rate="2/h", burst=2)], retry=ONCE)
+    async def rated(job: Job[None]) -> None:
+        await job.sleep("nap", ms(50))
+
+    assert (await ended(app, ledger, ledger.enqueue_one(rated.new()))).status == "completed"
+    assert ledger.value("SELECT round(extract(epoch FROM full_at - now()) / 1800) FROM holdfast.limit_rate") == 2
+
+
 async def test_other_code_that_gathers_another_number_is_refused(app: Holdfast, ledger: Ledger) -> None:
     shop = Shop(app)
     boxes = [1, 2]

@@ -12,7 +12,8 @@ from holdfast.contrib.pydantic_ai import HoldfastDurability, StepOptions, durabl
 
 from .app import Connection, Pool, app, approval
 
-# A customer may start 20 questions in an hour, each with at most 10,000 tokens: 200,000 tokens in an hour.
+# A customer may start 20 questions in an hour, each with at most 10,000 tokens: 200,000 tokens in an hour. A question
+# that continues after an approval counts again.
 QUESTIONS = Limit(concurrency=1, rate="20/h", burst=20, by="customer_id")
 TOKENS = UsageLimits(total_tokens_limit=10_000)
 # More than this is refunded only when a person has approved it.
