@@ -110,6 +110,15 @@ async def test_one_tick_leaves_what_its_budget_does_not_allow(database: str, wor
     assert read(worker.conn, id_).state == "completed"
 
 
+async def test_nothing_fails_where_the_next_portion_is_not_due(database: str, worker: Worker) -> None:
+    dead_letters(worker, 2)
+    begin(worker.conn, rate=0.01)
+    async with crew(database) as here:
+        for done in (1, 0):
+            ticked = await here.ticker.tick(here.runners["bulk_actions"], Limits(None, 0.5))
+            assert (ticked.outcome, ticked.counts["jobs"]) == ("completed", done)
+
+
 async def test_listeners_receive_the_jobs_that_a_retry_made(database: str, worker: Worker) -> None:
     dead = dead_letters(worker, 3)
     begin(worker.conn)

@@ -68,7 +68,7 @@ def test_only_series_of_a_database_are_grouped_by_it_and_the_page_names_the_othe
             assert "database" not in rule["expr"] + rule["annotations"]["dashboard"], rule["alert"]
             unnamed.add(rule["alert"])
     paragraphs = (RULES.parents[3] / "docs" / "how-to" / "metrics.md").read_text().split("\n\n")
-    [reported] = [paragraph for paragraph in paragraphs if paragraph.startswith("The metrics of a worker cover all")]
+    [reported] = [paragraph for paragraph in paragraphs if paragraph.startswith("A worker's metrics cover all")]
     assert set(re.findall(r"`(Holdfast\w+)`", reported)) == unnamed
 
 

@@ -64,7 +64,7 @@ BEGIN
     WHERE b.ended_at IS NULL AND b.next_at <= clock AND b.id = coalesce(bulk_id, b.id) ORDER BY b.next_at LIMIT 1 FOR UPDATE SKIP LOCKED;
     IF NOT FOUND THEN
         RETURN QUERY SELECT NULL::bigint, NULL::text, false, greatest(100, 1000 * extract(epoch FROM min(b.next_at) - clock))::integer,
-            NULL::bigint[], NULL::text[], 0
+            '{}'::bigint[], '{}'::text[], 0
         FROM holdfast.bulk_action b WHERE b.ended_at IS NULL AND b.id = coalesce(bulk_id, b.id) HAVING count(*) > 0;
         RETURN;
     END IF;
