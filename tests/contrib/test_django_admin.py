@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tests.kit.ledger import Ledger
 
 
-LISTS = ["job", "endedjob", "deadletter", "worker", "run"]
+LISTS = ["job", "endedjob", "deadletter", "schedule", "worker", "run"]
 MANY = 20_000
 
 
@@ -43,6 +43,7 @@ def fill(ledger: Ledger, rows: int) -> None:
         f"{into_history}, 'default', 'book.ship' {series}",
         "INSERT INTO holdfast.job_failed SELECT * FROM holdfast.job_history",
         f"INSERT INTO holdfast.worker (name, stopped_at) SELECT 'w', now() {series}",
+        f"INSERT INTO holdfast.schedule (name, what, schedule) SELECT n, 'runner', 'every 60s' {series}",
         f"INSERT INTO holdfast.run (started_at, runner) SELECT now(), {rare('reaper', 'outbox')} {series}",
         "ANALYZE",
     ):
@@ -72,7 +73,7 @@ def small(ledger: Ledger) -> None:
 def test_a_list_leads_to_each_of_its_rows_and_to_nothing_that_changes_one(client: Client, name: str) -> None:
     listed = page(client, f"{name}/")
     [first, *_] = re.findall(rf'href="/admin/holdfast/{name}/(\d+)/change/', listed)
-    assert int(first) == 2000, "the newest"
+    assert first == ("1" if name == "schedule" else "2000"), "the first name, or the newest"
     shown = page(client, f"{name}/{first}/change/")
     inputs = re.findall('<(?:input type="([a-z]+)"|textarea|select)', shown.split('<div id="content-main">')[1])
     assert set(inputs) == {"hidden"}, "nothing to fill in, nothing to press"
@@ -99,6 +100,7 @@ def test_a_user_without_view_permission_sees_nothing(client: Client) -> None:
     assert client.get("/admin/holdfast/worker/").status_code == 403
     assert set(Permission.objects.filter(content_type__app_label="holdfast").values_list("codename", flat=True)) == {
         "retry_deadletter",
+        "control_schedule",
         *(f"view_{name}" for name in LISTS),
     }
 
@@ -168,6 +170,41 @@ def test_only_a_user_with_the_permission_retries(client: Client, ledger: Ledger)
     assert ledger.rows("SELECT replay_of FROM holdfast.job") == [(7,)]
 
 
+def control(client: Client, action: str, *names: str) -> str:
+    asked = {"action": action, "_selected_action": names}
+    return client.post("/admin/holdfast/schedule/", asked, follow=True).content.decode()
+
+
+@pytest.mark.usefixtures("small")
+def test_schedules_are_paused_resumed_and_triggered_and_audited(client: Client, ledger: Ledger) -> None:
+    assert "Paused: 2" in control(client, "pause", "7", "8", "gone")
+    assert "Will run once, soon: 1" in control(client, "trigger", "8")
+    assert "Resumed: 1" in control(client, "resume", "7")
+    changed = "SELECT name, paused, paused_by, triggered_at IS NOT NULL FROM holdfast.schedule WHERE name IN ('7', '8')"
+    assert sorted(ledger.rows(changed)) == [("7", False, None, False), ("8", True, "django:ada", True)]
+    assert ledger.rows("SELECT who, action, target FROM holdfast.audit ORDER BY id") == [
+        ("django:ada", "runner.pause", "7"),
+        ("django:ada", "runner.pause", "8"),
+        ("django:ada", "runner.run", "8"),
+        ("django:ada", "runner.resume", "7"),
+    ]
+    shown = page(client, "schedule/?q=199")
+    assert re.findall(r"schedule/(\d+)/change", shown) == ["199", *map(str, range(1990, 2000))]
+
+
+@pytest.mark.usefixtures("small")
+def test_only_a_user_with_the_permission_controls_schedules(client: Client, ledger: Ledger) -> None:
+    staff = User.objects.create_user("eve", is_staff=True)
+    staff.user_permissions.add(Permission.objects.get(codename="view_schedule"))
+    client.force_login(staff)
+    for action in ("pause", "resume", "trigger"):
+        assert f'value="{action}"' not in page(client, "schedule/?q=7")
+        control(client, action, "7")
+    assert ledger.rows("SELECT FROM holdfast.audit") == []
+    staff.user_permissions.add(Permission.objects.get(codename="control_schedule"))
+    assert "Paused: 1" in control(client, "pause", "7")
+
+
 QUESTIONS = [
     "job/",
     "job/?p=5",
@@ -183,6 +220,9 @@ QUESTIONS = [
     "worker/",
     "worker/?state=live",
     "run/?runner=reaper",
+    "schedule/",
+    "schedule/?p=9",
+    "schedule/?q=77",
 ]
 
 

@@ -1,4 +1,7 @@
-"""An admin that retries dead letters and changes nothing else. No page counts a table or waits longer than seconds."""
+"""An admin that retries dead letters, controls schedules, and changes nothing else.
+
+No page counts a table or waits longer than seconds.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,18 @@ from holdfast._engine.runner import BUILT_IN
 from holdfast._ops.caller import Person, Role, audit_entry
 from holdfast._store.inspect import MOST, limit_time
 from holdfast._store.job import retry_job
+from holdfast._store.schedule import pause_schedule, resume_schedule, trigger_schedule
 from holdfast.contrib.django._application import application
-from holdfast.contrib.django.models import DeadLetter, EndedJob, Job, Run, Worker
+from holdfast.contrib.django.models import DeadLetter, EndedJob, Job, Run, Schedule, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import ClassVar
 
     from django.db.models import QuerySet
     from django.http import HttpRequest, HttpResponse
+
+    from holdfast._store.statement import Statement
 
     _ModelAdmin = admin.ModelAdmin[Any]
     _Paginator = Paginator[Any]
@@ -40,6 +46,7 @@ else:  # generic only for type checkers
 
 SECONDS = 5.0
 LARGEST_ID = 2**63 - 1
+_DONE = {"pause": "Paused", "resume": "Resumed", "run": "Will run once, soon"}
 
 
 @contextmanager
@@ -48,6 +55,15 @@ def _limited(alias: str) -> Iterator[None]:
     with transaction.atomic(using=alias):
         run_sync(connections[alias], limit_time(SECONDS, pinned=False))
         yield
+
+
+def _may(request: HttpRequest, permission: str) -> bool:
+    user: Any = request.user  # of any model
+    return bool(user.has_perm(f"holdfast.{permission}"))
+
+
+def _person(request: HttpRequest) -> Person:
+    return Person(f"django:{request.user.get_username()}", Role.OPERATOR, f"django user:{request.user.pk}")
 
 
 class _Pages(_Paginator):
@@ -219,14 +235,13 @@ class DeadLetterAdmin(_ReadOnlyAdmin):
     actions = ("retry",)
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
-        user: Any = request.user  # of any model
-        return bool(user.has_perm("holdfast.retry_deadletter"))
+        return _may(request, "retry_deadletter")
 
     @admin.action(description="Retry the selected dead letters", permissions=["retry"])
     def retry(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
         """Run them again, in one transaction with the entry in the audit. At most one page."""
         conn, ids = connections[queryset.db], sorted(queryset.values_list("pk", flat=True)[: self.list_per_page])
-        person = Person(f"django:{request.user.get_username()}", Role.OPERATOR, f"django user:{request.user.pk}")
+        person = _person(request)
         with _limited(queryset.db):
             answers = {id_: run_sync(conn, retry_job(id_)).answer for id_ in ids}
             done = [id_ for id_, answer in answers.items() if answer == "retried"]
@@ -234,6 +249,52 @@ class DeadLetterAdmin(_ReadOnlyAdmin):
         for answer, count in Counter(answers.values()).items():
             level = messages.SUCCESS if answer == "retried" else messages.WARNING
             self.message_user(request, f"{answer.replace('_', ' ').capitalize()}: {count}", level)
+
+
+@admin.register(Schedule)
+class ScheduleAdmin(_ReadOnlyAdmin):
+    """By name, with what operators do to schedules. A selection is at most one page."""
+
+    ordering = ("name",)
+    list_display = ("name", "what", "schedule", "added", "paused", "triggered_at", "next_at", "last_at")
+    search_help_text = "A name, or its beginning"
+    actions = ("pause", "resume", "trigger")
+
+    def get_search_results(
+        self, _request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        return queryset.filter(name__startswith=search_term) if search_term else queryset, False
+
+    @admin.display(boolean=True, description="added at run time")
+    def added(self, schedule: Schedule) -> bool:
+        return schedule.declared is None
+
+    def has_control_permission(self, request: HttpRequest) -> bool:
+        return _may(request, "control_schedule")
+
+    @admin.action(description="Pause the selected schedules", permissions=["control"])
+    def pause(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        by = _person(request).name
+        self._change(request, queryset, "pause", lambda name: pause_schedule(name, by=by))
+
+    @admin.action(description="Resume the selected schedules", permissions=["control"])
+    def resume(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        self._change(request, queryset, "resume", resume_schedule)
+
+    @admin.action(description="Run the selected schedules once, soon", permissions=["control"])
+    def trigger(self, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+        self._change(request, queryset, "run", trigger_schedule)
+
+    def _change(
+        self, request: HttpRequest, queryset: QuerySet[Any], action: str, change: Callable[[str], Statement[bool]]
+    ) -> None:
+        """Change them in one transaction with their entries in the audit."""
+        conn, names = connections[queryset.db], sorted(queryset.values_list("pk", flat=True)[: self.list_per_page])
+        with _limited(queryset.db):
+            done = [name for name in names if run_sync(conn, change(name))]
+            for name in done:
+                run_sync(conn, audit_entry(_person(request), f"runner.{action}", target=name))
+        self.message_user(request, f"{_DONE[action]}: {len(done)}", messages.SUCCESS)
 
 
 @admin.register(Worker)

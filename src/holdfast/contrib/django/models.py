@@ -96,6 +96,31 @@ class DeadLetter(Ended):
     Meta = _table("job_failed", "dead letter", permissions=[("retry_deadletter", "Can retry dead letters")])
 
 
+class Schedule(models.Model):
+    """When a runner or a periodic job runs next."""
+
+    name = models.TextField(primary_key=True)
+    what = models.TextField()
+    schedule = models.TextField()
+    declared = models.TextField(null=True)
+    missed = models.TextField()
+    job = Json(null=True)
+    paused = models.BooleanField()
+    paused_at = models.DateTimeField(null=True)
+    paused_by = models.TextField(null=True)
+    paused_reason = models.TextField(null=True)
+    triggered_at = models.DateTimeField(null=True)
+    next_at = models.DateTimeField(null=True)
+    last_at = models.DateTimeField(null=True)
+    locked_by = models.BigIntegerField(null=True)
+    locked_until = models.DateTimeField(null=True)
+
+    Meta = _table("schedule", "schedule", permissions=[("control_schedule", "Can pause, resume and trigger schedules")])
+
+    def __str__(self) -> str:
+        return f"{self.name}"
+
+
 class Worker(models.Model):
     """A worker process, live or stopped."""
 
