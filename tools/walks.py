@@ -240,9 +240,6 @@ def table(found: list[Walk]) -> str:
     """Return the walks as a page shows them."""
     lines = ["| walk | files | returns |", "|---|---|---|"]
     lines += [f"| {walk.of} | {len(walk.files)} | {walk.returns} |" for walk in found]
-    for walk in found:
-        names = ", ".join(f"`{file.removesuffix('.py').removeprefix('sql/schema/')}`" for file in walk.files)
-        lines += ["", f"**{walk.of[0].upper()}{walk.of[1:]}**: {names}."]
     return "\n".join(lines) + "\n"
 
 
@@ -257,8 +254,11 @@ def main() -> int:
     with Server(18) as server, NatsServer(jetstream=True) as nats:
         with psycopg.connect(server.url(), autocommit=True) as conn:
             migrate(conn)
-        text = table(asyncio.run(walks(server.url(), nats)))
+        found = asyncio.run(walks(server.url(), nats))
+    text = table(found)
     print(text)
+    for walk in found:
+        print(f"{walk.of}: {', '.join(walk.files)}\n")
     if arguments.write:
         before, _, rest = PAGE.read_text().partition(BEGIN)
         PAGE.write_text(f"{before}{BEGIN}{text}{END}{rest.partition(END)[2]}")

@@ -1,22 +1,11 @@
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from holdfast._store.statement import statements
 from tools import walks
 
-SHOWN = dict(re.findall(r"^\*\*(.+?)\*\*: (.+)\.$", walks.PAGE.read_text(), re.MULTILINE))
-
 followed = pytest.mark.skipif(walks.MONITORING is None, reason="Python 3.12 follows calls")
-
-
-@pytest.mark.parametrize("walk", SHOWN)
-def test_every_file_of_the_page_exists(walk: str) -> None:
-    for file in re.findall(r"`(.+?)`", SHOWN[walk]):
-        places = [walks.PACKAGE / f"{file}.py", walks.SQL.parent / file, walks.SQL / "schema" / file]
-        assert any(place.exists() for place in places), f"{file}: python -m tools.walks --write"
 
 
 @followed
