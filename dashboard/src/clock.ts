@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 
 // A browser's clock may be wrong; what is due is decided by the server's, so ages are told by that one.
 let ahead = 0;
-const TOLERATED_MS = 2000;
+const TOLERATED_MS = 5000;
 
 /** Now by the server's clock, in milliseconds; told anew every second while the page is seen. */
 export const now = signal(Date.now());

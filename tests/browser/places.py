@@ -30,6 +30,7 @@ PLACES = {
     "runs": Place("runners/maintenance", "maintenance"),
     "relays": Place("relays", "Relays"),
     "parked": Place("relays/to-nats", "Parked events of to-nats"),
+    "bulk-actions": Place("bulk-actions", "Bulk actions"),
     "archive": Place("archive", "Archive"),
     "audit": Place("audit", "Audit"),
 }

@@ -24,10 +24,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 PHONE = {"width": 360, "height": 740}
+TALLER_PHONE = {"width": 390, "height": 844}
+LAPTOP = {"width": 1024, "height": 768}
+CUT = "[...document.querySelectorAll('.table-box')].filter(box => box.scrollWidth > box.clientWidth).length"
 DIALOGS = {
     "job action": ("jobs?kind=mail.send", "Cancel…"),
     "edit queue": ("queues", "Edit mail"),
-    "drain queue": ("queues", "Cancel the waiting jobs of mail"),
+    "drain queue": ("queues", "Cancel waiting jobs of mail"),
     "edit limit": ("limits", "Edit mail-server"),
     "change retention": ("archive", "Change run"),
     "replay": ("relays", "Replay ledger"),
@@ -50,6 +53,12 @@ async def themed(browser: Browser, live: Live, request: pytest.FixtureRequest) -
 async def phone(browser: Browser, live: Live) -> AsyncIterator[Visit]:
     options: dict[str, Any] = {"viewport": PHONE, "has_touch": True, "is_mobile": True}
     async with Visit(browser, live.site, Role.OPERATOR, **options) as at:
+        yield at
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def laptop(browser: Browser, live: Live) -> AsyncIterator[Visit]:
+    async with Visit(browser, live.site, Role.OPERATOR, viewport=LAPTOP) as at:
         yield at
 
 
@@ -83,6 +92,23 @@ async def test_a_phone_need_not_scroll_sideways(phone: Visit, places: dict[str, 
     width = await phone.page.evaluate("[document.documentElement.scrollWidth, document.body.scrollWidth]")
     assert max(width) <= PHONE["width"]
     phone.check()
+
+
+@pytest.mark.parametrize("name", PLACES)
+async def test_a_small_laptop_shows_every_column_and_every_action(
+    laptop: Visit, places: dict[str, Place], name: str
+) -> None:
+    await laptop.go(places[name].path)
+    await laptop.title(places[name].title)
+    await laptop.settled()
+    assert await laptop.page.evaluate(CUT) == 0
+    laptop.check()
+
+
+async def test_the_overview_of_a_phone_is_three_screens_at_most(visit: Visiting) -> None:
+    at = await visit(viewport=TALLER_PHONE, has_touch=True, is_mobile=True)
+    await at.settled()
+    assert await at.page.evaluate("document.documentElement.scrollHeight / innerHeight") <= 3
 
 
 async def test_the_menu_of_a_phone_opens_and_leads_on(phone: Visit) -> None:

@@ -50,7 +50,7 @@ export function QueuesPage() {
           small
           look="danger"
           icon="cancel"
-          label={`Cancel the waiting jobs of ${queue.name}`}
+          label={`Cancel waiting jobs of ${queue.name}`}
           onClick={() => setCancelled(queue.name)}
         >
           Cancel waiting jobs…

@@ -17,7 +17,7 @@ import { to } from "../route";
 import { between, brief, duration } from "../time";
 
 const EVERY_MS = 10_000;
-const WHAT = { runner: "runner", job: "schedule of a job", loop: "loop of each worker" };
+const WHAT = { runner: "runner", job: "schedule of a job", loop: "of each worker" };
 
 export function RunnersPage() {
   const runners = useResource("runners", api.listRunners, EVERY_MS);
@@ -93,7 +93,7 @@ export function RunnersPage() {
   return (
     <Page
       title="Runners"
-      note="Recurring work: runners, schedules of jobs, and the loops of each worker."
+      note="Recurring work: runners, schedules of jobs, and what each worker does all the time."
       aside={<Refresh />}
     >
       <Loaded of={runners} skeleton={<Bones rows={6} />}>
@@ -150,7 +150,7 @@ function State({ runner }: { runner: RunnerLine }) {
   if (runner.what === "loop")
     return (
       <Badge tone="ok" icon="refresh">
-        loops
+        always on
       </Badge>
     );
   if (runner.paused)

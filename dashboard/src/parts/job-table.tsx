@@ -29,7 +29,7 @@ const COLUMNS: Column<JobLine>[] = [
       </>
     ),
   },
-  { name: "Created", cell: (job) => <Time at={job.created_at} /> },
+  { name: "Created", spare: true, cell: (job) => <Time at={job.created_at} /> },
   {
     name: "Due, started or ended",
     cell: (job) => (

@@ -3,6 +3,7 @@ import { api } from "../api";
 import type { LimitLine } from "../openapi";
 import { Confirm } from "./confirm";
 import { Field } from "./field";
+import { Time } from "./time";
 
 interface Props {
   limit: LimitLine;
@@ -26,7 +27,17 @@ export function EditLimit({ limit, onDone, onClose }: Props) {
   };
   return (
     <Confirm title={`Edit ${limit.name}`} verb="Save" icon="edit" act={act} onDone={onDone} onClose={onClose}>
-      <p>It holds from the next claim on, and until it is reset. Running jobs go on.</p>
+      <p>
+        In force is what{" "}
+        {limit.set_by === null ? (
+          "the code declares"
+        ) : (
+          <>
+            {limit.set_by} set <Time at={limit.set_at} />
+          </>
+        )}
+        . What you save holds from the next claim on, until it is reset. Running jobs go on.
+      </p>
       <div class="fields column">
         <Field
           label="Jobs at once"

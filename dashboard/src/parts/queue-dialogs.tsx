@@ -15,7 +15,12 @@ interface EditProps {
   onClose: () => void;
 }
 
-const OWN = "Empty: each worker's own setting.";
+const OWN = "each worker's own setting";
+
+/** Where the value in force comes from. */
+function origin(value: number | null, otherwise: string): string {
+  return value === null ? `In force: ${otherwise}.` : `Set for this queue. Empty: ${otherwise}.`;
+}
 
 /** Set what a queue runs by; workers take it over with their next heartbeat. */
 export function EditQueue({ queue, onDone, onClose }: EditProps) {
@@ -43,7 +48,7 @@ export function EditQueue({ queue, onDone, onClose }: EditProps) {
           step={1}
           value={concurrency}
           onInput={setConcurrency}
-          hint={`${OWN} 0: nothing more is started.`}
+          hint={`${origin(queue.concurrency, OWN)} 0: nothing more is started.`}
         />
         <Field
           label="Lease in seconds"
@@ -53,7 +58,7 @@ export function EditQueue({ queue, onDone, onClose }: EditProps) {
           step="any"
           value={lease}
           onInput={setLease}
-          hint={OWN}
+          hint={origin(queue.lease_ms, OWN)}
         />
         <Field
           label="Per second and worker"
@@ -63,7 +68,7 @@ export function EditQueue({ queue, onDone, onClose }: EditProps) {
           step="any"
           value={rate}
           onInput={setRate}
-          hint="Empty: no limit."
+          hint={origin(queue.rate, "no limit")}
         />
       </div>
     </Confirm>
@@ -90,7 +95,7 @@ export function CancelWaiting({ queue, onDone, onClose }: CancelProps) {
   };
   return (
     <Confirm
-      title={`Cancel the waiting jobs of ${queue}`}
+      title={`Cancel waiting jobs of ${queue}`}
       verb={preview.value && !preview.value.capped ? `Cancel ${many(matched, "job")}` : "Cancel them"}
       icon="cancel"
       danger

@@ -40,15 +40,15 @@ const COLUMNS: Column<QueueOverview>[] = [
     cell: (queue) => <span class={queue.failed > 0 ? "text-bad" : "muted"}>{compact(queue.failed)}</span>,
   },
   { name: "Due", end: true, cell: (queue) => compact(queue.depth.due) },
-  { name: "Running", end: true, cell: (queue) => compact(queue.depth.processing) },
+  { name: "Running", end: true, spare: true, cell: (queue) => compact(queue.depth.processing) },
   {
     name: "Oldest waiting job",
     end: true,
     cell: (queue) =>
       queue.depth.due > 0 ? duration(queue.depth.oldest_due_seconds) : <span class="muted">–</span>,
   },
-  { name: "Waits p95", end: true, cell: (queue) => duration(queue.waiting.p95) },
-  { name: "Runs p95", end: true, cell: (queue) => duration(queue.running.p95) },
+  { name: "Waits p95", end: true, spare: true, cell: (queue) => duration(queue.waiting.p95) },
+  { name: "Runs p95", end: true, spare: true, cell: (queue) => duration(queue.running.p95) },
 ];
 
 export function QueueTable({ queues }: { queues: QueueOverview[] | null }) {

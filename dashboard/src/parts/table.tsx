@@ -11,6 +11,8 @@ export interface Column<T> {
   wide?: boolean;
   /** Names the row: a card's heading on a phone. */
   head?: boolean;
+  /** Left out on a phone. */
+  spare?: boolean;
 }
 
 export interface Selection {
@@ -98,6 +100,7 @@ function Check({ label, checked, onChange }: CheckProps) {
 }
 
 function classes<T>(column: Column<T>): string | undefined {
-  const names = [column.end && "end", column.wide && "wide", column.head && "head", column.mute && "mute"];
+  const { end, wide, head, mute, spare } = column;
+  const names = [end && "end", wide && "wide", head && "head", mute && "mute", spare && "spare"];
   return names.filter(Boolean).join(" ") || undefined;
 }
