@@ -55,7 +55,15 @@ async def test_every_writing_call_is_done_once(site: Starlette, database: str, s
     set_limits(ledger.conn, **{"carts.sweep": 5})
     ledger.do("UPDATE holdfast.limit_rule SET declared = json_build_object('concurrency', 5, 'burst', 1)")
     ledger.do(f"INSERT INTO holdfast.order_stop VALUES ('account 7', {shop.dead}, now())")
+    ledger.do(
+        "INSERT INTO holdfast.bulk_action (last_id, action, statuses, who, role, next_at)"
+        " VALUES (0, 'cancel', '{pending}', 'ann', 'operator', now() + interval '1 day')"
+    )
+    last_at = ledger.value("SELECT finished_at FROM holdfast.job_failed").isoformat()
+    group = {"kind": "mail.break", "queue": "mail", "error_code": "ValueError", "last_at": last_at}
     calls = [
+        ("POST", "/api/v1/dead-letters/actions", {"action": "dismiss", **group}),
+        ("POST", "/api/v1/bulk-actions/1/actions", {"action": "stop"}),
         ("POST", JOBS, {"action": "retry", "ids": [str(shop.dead)], "preview": False, "again": True}),
         ("POST", "/api/v1/order-keys/actions", {"action": "resume", "key": "account 7"}),
         ("POST", "/api/v1/runners/carts.sweep/actions", {"action": "run"}),
@@ -68,7 +76,9 @@ async def test_every_writing_call_is_done_once(site: Starlette, database: str, s
         ("POST", "/outbox/run-once", None),
     ]
     paths = {
-        route.path.format(name="carts.sweep", queue="mail") for route in ROUTES if route.role and route.method != "GET"
+        route.path.format(name="carts.sweep", queue="mail", id=1)
+        for route in ROUTES
+        if route.role and route.method != "GET"
     }
     assert {path.replace("ledger", "carts.sweep") for _, path, _ in calls} == paths
     for number, (method, path, json) in enumerate(calls):

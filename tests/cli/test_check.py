@@ -161,8 +161,8 @@ def test_show_prints_the_last_traceback_and_how_long_attempts_ran(database: str,
         [claimed] = worker.claim()
         run_sync(conn, finish_jobs(worker.id, [Ending(claimed, outcome, 1.5, f"{traced} {claimed.attempt}")]))
     output = holdfast("jobs", "show", str(made), database=database).out
-    assert "ATTEMPT  OUTCOME  STARTED" in output
-    assert output.count("  1.500  ") == 2
+    assert "ATTEMPT  OUTCOME  DUE" in output
+    assert output.count("  1.5 s  ") == 2
     assert "\nTraceback of attempt 2\n    File 'shop.py', line 1, in send\n  OSError: no \\x1b[31mroute 2\n" in output
     story = holdfast("jobs", "show", "--json", str(made), database=database).json
     assert [one["traceback"] for one in story["attempts"]] == [f"{traced} 1", f"{traced} 2"]

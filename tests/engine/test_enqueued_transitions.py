@@ -131,7 +131,7 @@ async def test_replays_and_cancelled_jobs_of_the_api(app: Holdfast, ledger: Ledg
         assert received.counted("money", "charge") == 2
 
         await service.act_on_jobs(JobAction(action="cancel", ids=[made[dead[0]]], preview=False), ANN)
-        await service.act_on_queue("money", QueueAction(action="drain", preview=False), ANN)
+        await service.act_on_queue("money", QueueAction(action="cancel_waiting", preview=False), ANN)
         cancelled = [one.job for one in received.transitions if one.name == "job_cancelled"]
         assert cancelled == [made[dead[0]], made[dead[1]]]
     finally:

@@ -72,6 +72,7 @@ async def test_the_selected_runners_once_in_order(database: str) -> None:
         "classesBilling",
         "schedules",
         "reaper",
+        "bulk_actions",
         "maintenance",
     ]
     assert order == ["invoiceReminders", "classesBilling"]
@@ -79,7 +80,8 @@ async def test_the_selected_runners_once_in_order(database: str) -> None:
     result = await run_tick(
         application_of(app, fast(tick_runners=("classesBilling", "reaper", "invoiceReminders", "-maintenance")))
     )
-    assert [ticked.runner for ticked in result.runners] == ["classesBilling", "reaper", "invoiceReminders", "schedules"]
+    chosen = ["classesBilling", "reaper", "invoiceReminders"]
+    assert [ticked.runner for ticked in result.runners] == [*chosen, "schedules", "bulk_actions"]
 
 
 async def test_a_runner_that_is_not_known(database: str) -> None:

@@ -122,7 +122,7 @@ async def test_one_that_answers_4xx_is_logged_once_and_shown(
         event, _ = await app.publish_many(conn, [sold.new({"n": n}, key=key) for n, key in enumerate("ab")])
         assert await _got(endpoint, 2) == [0, 1]
         async with Service(database, timeout=timedelta(seconds=SOON)) as desk, asyncio.timeout(SOON):
-            while not (shown := (await desk.parked("hook", Before())).parked):  # noqa: ASYNC110 - a database is asked
+            while not (shown := (await desk.parked("hook", Before())).items):  # noqa: ASYNC110 - a database is asked
                 await asyncio.sleep(0.01)
             problems = [one for one in (await desk.overview()).problems if one.code == "relay_parked"]
     why = f"the endpoint answered {status}: no such order"

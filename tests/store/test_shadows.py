@@ -117,7 +117,7 @@ async def look(url: str) -> None:
             await page
         await desk.runs("outbox", 10)
         await desk.audit(Before())
-        (found, *_) = (await desk.jobs(JobSearch())).jobs
+        (found, *_) = (await desk.jobs(JobSearch())).items
         await desk.job(found.id)
         await desk.chain(found.id)
         await desk.dead_letters(DeadLetterSearch())

@@ -10,7 +10,6 @@ from holdfast._cli import arguments as args
 from holdfast._cli import session, table
 from holdfast._cli.databases import ask_all
 from holdfast._cli.progress import ProgressLine
-from holdfast._ops.requests import BulkActionControl
 from holdfast._ops.wording import counted
 
 if TYPE_CHECKING:
@@ -95,6 +94,8 @@ async def _show(service: Service, arguments: argparse.Namespace) -> None:
 
 
 async def _control(service: Service, arguments: argparse.Namespace) -> None:
+    from holdfast._ops.requests import BulkActionControl
+
     control = BulkActionControl(action=arguments.action)
     _print(await service.control_bulk_action(arguments.id, control, session.person()), arguments)
 
