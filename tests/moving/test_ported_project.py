@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+import redis
 
 from holdfast import ChainFailed, Handle
 from labs.bench.peers.place import place
-from tests.kit.pace import QUICK
+from tests.kit.commands import PATIENCE, Running, children, environment
+from tests.kit.pace import BRIEF, QUICK
+from tests.kit.sessions import await_condition
+from tests.kit.waiting import until_true
 from tests.moving import ported_project as ported
+from tools.redis import RedisServer
 
+ROOT = Path(__file__).parents[2]
 PEERS = Path(__file__).parent / "peers"
 RECORDED: dict[str, Any] = json.loads((PEERS / "celery_project.json").read_text())
-CELERY = ("celery==5.7.0", "redis==8.1.0", "packaging")
+CELERY = ("celery==5.7.0", "redis==8.1.0", "packaging", "psycopg[binary]==3.3.8", "pydantic", "cronsim")
 # The errors of the platform itself have other names: a limit of time, and an expiry.
 NAMES = {"TimeoutError": "TimeLimitExceeded", "expired": "TaskRevokedError"}
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast import NewJob
 
 CALLS: dict[str, NewJob[Any]] = {
@@ -84,15 +95,91 @@ async def test_the_port_ends_as_celery_did(database: str, monkeypatch: pytest.Mo
 
 @pytest.mark.prove
 def test_celery_ends_as_it_was_recorded() -> None:
-    if (url := os.environ.get("CELERY_PROJECT_URL")) is None:
-        pytest.skip("CELERY_PROJECT_URL names no Redis whose database may be emptied")
     python = place("celery-redis", python=CELERY) / "bin" / "python"
-    done = subprocess.run(  # noqa: S603 - our own program
-        [str(python), str(PEERS / "celery_project.py")],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        check=True,
-        env=os.environ | {"CELERY_PROJECT_URL": url},
-    )
+    with RedisServer() as server:
+        done = subprocess.run(  # noqa: S603 - our own program
+            [str(python), str(PEERS / "celery_project.py")],
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=True,
+            env=os.environ | {"CELERY_PROJECT_URL": server.url},
+        )
     assert json.loads(done.stdout) == RECORDED
+
+
+# What waits in Celery: enough that both sides are killed while it moves, then each task that starts nothing else.
+WAITING = """
+import json
+from celery_project import *
+sent = [add.delay(n, n) for n in range(300)]
+sent += [greet.apply_async(("Ada",), {"polite": True}, priority=1), flaky.delay(), always_down.delay(), gone.delay()]
+sent += [wrong.delay(), again.delay(), soon.delay(), double.apply_async((4,), countdown=1), tidy.delay()]
+sent += [limited.delay(5), measured.delay(), silent.delay()]
+print(json.dumps([task.id for task in sent]))
+"""
+MOVED = ("greet", "flaky", "always_down", "gone", "wrong", "again", "soon", "tidy", "limited", "measured", "silent")
+
+
+@contextmanager
+def bridge(variables: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run Celery's worker with the tasks of the switch, and kill it and its children if it has not ended."""
+    python = str(place("celery-redis", python=CELERY) / "bin" / "python")
+    command = [python, "-m", "celery", "-A", "celery_switch", "worker", "-c", "2", "--loglevel", "INFO"]
+    with (
+        log.open("ab") as output,
+        subprocess.Popen(  # noqa: S603 - our own program
+            command, cwd=PEERS, env=variables, stdout=output, stderr=output, process_group=0
+        ) as worker,
+    ):
+        try:
+            yield worker
+        finally:
+            if worker.poll() is None:
+                os.killpg(worker.pid, signal.SIGKILL)
+
+
+@pytest.mark.prove
+def test_what_waited_in_celery_survives_the_kill_of_either_side(
+    database: str, conn: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    pace = {name: value for name, value in BRIEF.items() if name != "jitter"}
+    brief = {f"HOLDFAST_{name.upper()}_MS": str(value // timedelta(milliseconds=1)) for name, value in pace.items()}
+
+    def work() -> Running:
+        return Running("worker", "ported_project:app", database=database, cwd=PEERS.parent, **brief)
+
+    def await_ended(jobs: int) -> None:
+        ended = "(SELECT count(*) FROM holdfast.job_history) + (SELECT count(*) FROM holdfast.job_failed)"
+        await_condition(conn, f"{ended} >= {jobs}", seconds=60)
+
+    with RedisServer() as server:
+        paths = os.pathsep.join(map(str, (ROOT / "src", PEERS, PEERS.parent)))
+        variables = environment(database, CELERY_PROJECT_URL=server.url, PYTHONPATH=paths)
+        python = str(place("celery-redis", python=CELERY) / "bin" / "python")
+        sent = json.loads(subprocess.check_output([python, "-c", WAITING], env=variables, timeout=PATIENCE))  # noqa: S603
+        log = tmp_path / "celery.log"
+        with work() as worker, bridge(variables, log) as celery:
+            await_ended(40)
+            os.killpg(celery.pid, signal.SIGKILL)
+            worker.signal(signal.SIGKILL)
+        with work() as worker, bridge(variables, log) as celery:
+            await_ended(80)
+            os.kill(children(celery.pid)[0], signal.SIGKILL)
+            worker.signal(signal.SIGKILL)
+            with work(), redis.Redis.from_url(server.url) as broker:
+                await_ended(len(sent))
+                # One that was committed and not acknowledged is delivered again, and recognised.
+                until_true(lambda: (broker.llen("celery"), broker.hlen("unacked")) == (0, 0), seconds=60)
+    received = conn.execute("SELECT message_id FROM holdfast.inbox WHERE consumer = 'celery'").fetchall()
+    assert sorted(received) == sorted((task,) for task in sent)
+    found = [
+        (kind, ["completed", result]) for kind, result in conn.execute("SELECT kind, result FROM holdfast.job_history")
+    ] + [
+        (kind, ["failed", NAMES.get(code, code), error])
+        for kind, code, error in conn.execute("SELECT kind, last_error_code, last_error FROM holdfast.job_failed")
+    ]
+    assert sorted(end[1] for kind, end in found if kind == "add") == [2 * n for n in range(300)]
+    others = [(kind, end) for kind, end in found if kind != "add"]
+    assert sorted(others) == sorted([*((name, RECORDED[name]) for name in MOVED), ("double", RECORDED["later"])])
+    assert conn.execute("SELECT FROM holdfast.job").fetchall() == []
