@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -16,6 +15,8 @@ from tests.kit.pace import QUICK
 from tests.kit.waiting import until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.kit.commands import Output
     from tests.kit.ledger import Ledger
 
@@ -83,7 +84,6 @@ async def mail(to: str) -> None: ...
 async def count(event: Event[Approval]) -> None: ...
 """
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 FULFIL, COUNT = "order.fulfil", "count-orders"
 # A deployment: what is replaced in the source by what, and what is reported about which kind.
 BROKEN = [
@@ -178,28 +178,3 @@ def test_kinds_of_another_application_are_known_if_it_is_given(folder: Path, dat
     (folder / "post.py").write_text(f"{head}async def mail(to: str): ...\n")
     found = rehearsed(folder, database, SHOP.replace('@app.job("mail")', '@app.job("mail.send")'), "post:app")
     assert (found.status, found.json["faults"]) == (0, [])
-
-
-@pytest.mark.parametrize(
-    ("app", "kind", "payload"),
-    [
-        ("holdfast._demo.shop:app", "order.charge", '{"order": 7, "items": 1, "amount": 3}'),
-        ("invoicing.jobs:app", "invoice.pdf.render.requested", '{"invoiceId": 7}'),  # of version 1, which is upgraded
-        ("tenders.app:app", "delivery.receipt", '{"delivery": 7}'),
-    ],
-)
-def test_the_applications_of_the_repository_fit_themselves(
-    ledger: Ledger, database: str, app: str, kind: str, payload: str
-) -> None:
-    def waits(kind: str, payload: str) -> None:
-        columns = "created_at, available_at, queue, kind, payload"
-        ledger.do(f"INSERT INTO holdfast.job ({columns}) VALUES (now(), now(), 'q', %s, %s::json)", kind, payload)
-
-    folder = EXAMPLES / app.partition(".")[0] if "_demo" not in app else None
-    waits(kind, payload)
-    found = holdfast("rehearse", app, database=database, cwd=folder)
-    assert (found.status, found.out) == (0, "1 waiting job read: all of it fits.\n"), found
-    waits(kind, '{"other": 1}')
-    waits("gone", "{}")
-    faults = holdfast("rehearse", app, "--json", database=database, cwd=folder).json["faults"]
-    assert {fault["kind"] for fault in faults} == {kind, "gone"}
