@@ -69,9 +69,9 @@ def test_killed_at_every_checkpoint_it_refunds_once(
     """Between an effect and its checkpoint, a request or a plain tool is repeated; what `step_on` writes is not."""
     job = ledger.enqueue_one(answer.new(1, "My vase arrived broken."))
     with mortal(moment):
-        until_true(lambda: ledger.value(WAITING) == 1, 60)
+        until_true(lambda: ledger.value(WAITING) == 1, 120)
         assert send(job, Approval(approved=True, by="ada")) == "sent"
-        until_true(lambda: not ledger.value("SELECT count(*) FROM holdfast.job"), 60)
+        until_true(lambda: not ledger.value("SELECT count(*) FROM holdfast.job"), 120)
     assert (ledger.job(job).status, ledger.job(job).result) == ("completed", ANSWER)
     assert ledger.rows("SELECT order_id, cents, by FROM refund") == [(7, 4900, "ada")]
     assert sorted(map(len, model.requests)) == sorted([2, 4, 6] * times)
