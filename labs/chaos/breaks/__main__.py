@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import sys
 import time
+from datetime import UTC, datetime
 
 from labs.chaos.breaks.builds import BUILDS
 from labs.chaos.breaks.results import Result, write
@@ -33,7 +34,9 @@ async def run(names: list[str]) -> list[Result]:
             found = await stage.play(build.play, build.name, build.prepare)
             checks = tuple(violation.check for violation in found)
             verdict = "caught" if build.caught_by in checks else "NOT CAUGHT"
-            results.append(Result(build.name, build.play.name, build.caught_by, checks, sound=silent[build.play.name]))
+            day, sound = datetime.now(UTC).date().isoformat(), silent[build.play.name]
+            results.append(Result(build.name, build.play.name, build.caught_by, checks, sound, day))
+            write(results[-1:], [build.name for build in BUILDS])
             _print(f"{verdict}: {build.name}, {build.play.name}, by {', '.join(checks) or 'no check'}", begun)
     return results
 
@@ -49,7 +52,6 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="only those whose name has this in it")
     names = parser.parse_args().names
     results = asyncio.run(run(names))
-    write(results, [build.name for build in BUILDS])
     wrong = [result for result in results if not (result.caught and result.sound)]
     print(f"{len(results)} broken builds, {len(wrong)} not caught, or caught by an oracle that is never silent")
     return 1 if wrong else 0

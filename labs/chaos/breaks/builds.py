@@ -176,8 +176,8 @@ BUILDS: Final = (
             ("update_waiters", "ELSE j.blockers_left - c.ended END,", "ELSE 0 END,"),
             (
                 "update_waiters",
-                "OR j.blockers_left = c.ended THEN 'pending' ELSE j.status END,",
-                "OR true THEN 'pending' ELSE j.status END,",
+                "OR j.blockers_left = c.ended) THEN 'pending' ELSE j.status END,",
+                "OR true) THEN 'pending' ELSE j.status END,",
             ),
         ),
     ),

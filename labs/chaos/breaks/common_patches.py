@@ -8,21 +8,32 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from holdfast._engine.jobs import due
 from holdfast._engine.jobs.claim import Claimer
 from holdfast._engine.jobs.slots import Slots
+from holdfast._store import plain
 from holdfast._store.statement import statements
+from labs.chaos.breaks.mistake import note, substitute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from holdfast._store.statement import Statement
 
 # A worker claims so many jobs of a queue more than it can start.
 MORE = 50
 
 
 def _change(name: str, *changes: tuple[str, str]) -> None:
-    """Make the mistake in a named statement; each text must be there."""
-    texts = cast("dict[str, str]", statements())
+    """Make the mistake in a named statement of plain.py; each text must be there."""
+    texts, make = cast("dict[str, str]", statements()), plain.statement  # type: ignore[attr-defined]
     for old, new in changes:
         assert old in texts[name], f"{name} does not have: {old}"
         texts[name] = texts[name].replace(old, new)
+
+    def statement(called: str, *given: Any, **params: Any) -> Statement[Any]:
+        if called == name:
+            note()
+        return make(called, *given, **params)
+
+    cast("Any", plain).statement = statement
 
 
 def _plain(*changes: tuple[str, str]) -> None:
@@ -70,7 +81,7 @@ def trust_names() -> None:
 def leave_the_record() -> None:
     async def leave(_self: Claimer) -> None: ...
 
-    cast("Any", Claimer)._delete_sleep_record = leave
+    substitute(Claimer, "_delete_sleep_record", leave)
 
 
 def hoard() -> None:
@@ -80,7 +91,7 @@ def hoard() -> None:
         waiting = self._stocks[of].waiting
         return {queue: MORE for queue in self.queues if waiting[queue] == 0} | wanted(self, of=of)
 
-    Slots.wanted = more  # type: ignore[method-assign]
+    substitute(Slots, "wanted", more)
 
 
 PATCHES: Final[dict[str, Callable[[], Any]]] = {

@@ -30,6 +30,7 @@ from holdfast._store.lease import ClaimAnswer
 from holdfast._store.sleeper import look_ahead
 from holdfast._store.statement import Statement
 from labs.chaos.breaks import common_patches, kinds, relay_patches
+from labs.chaos.breaks.mistake import substitute
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -59,12 +60,12 @@ def beat_on_the_loop() -> None:
     def start(self: Heartbeat, _keeper: object) -> None:
         self.task = self._loop.create_task(beats(self))  # type: ignore[attr-defined]
 
-    _replace(Heartbeat, "start", start)
-    _replace(Heartbeat, "end", lambda _: None)
+    substitute(Heartbeat, "start", start)
+    substitute(Heartbeat, "end", lambda _: None)
 
 
 def never_sweep() -> None:
-    _replace(Floors, "reach", lambda _: REACHES[0])
+    substitute(Floors, "reach", lambda _: REACHES[0])
 
 
 def look_no_second_time() -> None:
@@ -76,14 +77,14 @@ def look_no_second_time() -> None:
             await self._rest(idle if next_due is None else min(idle, next_due.total_seconds()))
         return bool(now := self._demand.wanted()) and await self.claim(now)
 
-    _replace(Claimer, "_wait_for_notification", wait_for_notification)
+    substitute(Claimer, "_wait_for_notification", wait_for_notification)
 
 
 def sleep_never_lightly() -> None:
     async def sleep_lightly(_self: Claimer, _until: float) -> bool:
         return False
 
-    _replace(Claimer, "_sleep_lightly", sleep_lightly)
+    substitute(Claimer, "_sleep_lightly", sleep_lightly)
 
 
 def go_on_in_another_transaction() -> None:
@@ -112,7 +113,7 @@ def go_on_in_another_transaction() -> None:
                 tasks.add(asyncio.create_task(enqueue(self, attempt.claimed.chain_id, outcome.next)))
         return answer
 
-    _replace(Finisher, "_answers", apart)
+    substitute(Finisher, "_answers", apart)
 
 
 def believe_in_the_finish() -> None:
@@ -122,7 +123,7 @@ def believe_in_the_finish() -> None:
         await answers(self, batch, link)
         return Answers()
 
-    _replace(Finisher, "_answers", without_answer)
+    substitute(Finisher, "_answers", without_answer)
 
 
 def start_nothing_again() -> None:
@@ -131,7 +132,7 @@ def start_nothing_again() -> None:
     def once(self: Keeper, role: Role, run: Any, *, detail: str = "", once: bool = False) -> Kept:  # noqa: ARG001
         return start(self, role, run, detail=detail, once=True)
 
-    _replace(Keeper, "start", once)
+    substitute(Keeper, "start", once)
 
 
 def end_at_an_answer() -> None:
@@ -145,7 +146,7 @@ def end_at_an_answer() -> None:
         return answer
 
     start_nothing_again()
-    _replace(Finisher, "_answers", known)
+    substitute(Finisher, "_answers", known)
 
 
 def try_for_ever() -> None:
@@ -159,7 +160,7 @@ def try_for_ever() -> None:
             except (UnicodeError, psycopg.Error, HoldfastError):
                 await asyncio.sleep(0.1)
 
-    _replace(Finisher, "_answers", for_ever)
+    substitute(Finisher, "_answers", for_ever)
 
 
 def keep_at_the_stop() -> None:
@@ -171,14 +172,14 @@ def keep_at_the_stop() -> None:
         return None if attempt.signal.reason is AbortReason.shutdown else aborted(_self, attempt)
 
     aborted = Handlers.aborted
-    _replace(ReadyJobs, "give_back", give_back)
-    _replace(Handlers, "aborted", silent)
+    substitute(ReadyJobs, "give_back", give_back)
+    substitute(Handlers, "aborted", silent)
     # The last look for what a lost answer left to us would mend it.
-    _replace(holdfast._engine.registration, "release_strays", lambda *_: Statement("SELECT WHERE false", {}, len))
+    substitute(holdfast._engine.registration, "release_strays", lambda *_: Statement("SELECT WHERE false", {}, len))
 
 
 def go_on_without_heartbeat() -> None:
-    _replace(Heartbeat, "abort_all", lambda _: None)
+    substitute(Heartbeat, "abort_all", lambda _: None)
 
 
 def give_up_in_time() -> None:
@@ -189,7 +190,7 @@ def give_up_in_time() -> None:
         ended(self, attempt, outcome)
         attempt.deadline = deadline
 
-    _replace(ReadyJobs, "ended", on_time)
+    substitute(ReadyJobs, "ended", on_time)
 
 
 def begin_with_the_first_queue() -> None:
@@ -199,19 +200,19 @@ def begin_with_the_first_queue() -> None:
         self._start = ""
         return await claim(self, *given)
 
-    _replace(Claimer, "_claim", from_the_first)
+    substitute(Claimer, "_claim", from_the_first)
 
 
 def count_from_the_jobs_age() -> None:
-    _replace(Handlers, "_may_fit_others", lambda _self, _attempt: False)
+    substitute(Handlers, "_may_fit_others", lambda _self, _attempt: False)
 
 
 def count_no_readers() -> None:
-    _replace(Completer, "served", lambda _self, _kind: 0)
+    substitute(Completer, "served", lambda _self, _kind: 0)
 
 
 def trust_the_id() -> None:
-    _replace(holdfast._engine.pipeline, "uuid4", lambda: None)
+    substitute(holdfast._engine.pipeline, "uuid4", lambda: None)
 
 
 def run_everywhere() -> None:
@@ -219,13 +220,7 @@ def run_everywhere() -> None:
         return Statement("SELECT true", {}, lambda rows: bool(rows[0][0]))
 
     for module in (holdfast._engine.runners.schedules, holdfast._engine.runners.ticker):
-        _replace(module, "take_singleton", take)
-
-
-def _replace(owner: object, name: str, function: object) -> None:
-    """Put something in the place of what must be there: a patch of nothing breaks nothing."""
-    assert hasattr(owner, name), f"{owner} has no {name}"
-    setattr(owner, name, function)
+        substitute(module, "take_singleton", take)
 
 
 def believe_notifications() -> None:
@@ -233,7 +228,7 @@ def believe_notifications() -> None:
         if (attempt := self._session.held.get(claim)) is not None:
             attempt.abort(AbortReason.cancelled)
 
-    _replace(Wakeups, "lost", lost)
+    substitute(Wakeups, "lost", lost)
 
 
 PATCHES: Final[dict[str, Callable[[], None]]] = {

@@ -30,6 +30,10 @@ OVERLOOKED = 2.6
 AT_ONCE = 3.0
 # A worker that has been alive for so long, in seconds, can be relied on to read what others cannot.
 LONG_ALIVE = 6.0
+# More jobs than there are slots.
+CROWDED = 500
+# Handlers that take longer than PACE_SECONDS of slots.py do not count for the pace: claims stay as small as they are.
+UNPACED = 0.12
 SLOW = Pace(lease=4.0, heartbeat=0.8, reap=0.4)
 
 
@@ -271,12 +275,14 @@ async def poison(scene: Scene) -> None:
 async def many_queues(scene: Scene) -> None:
     """Enqueue in the last of many queues: at first there is nothing else to do, then always more than can be done."""
     last = application.RARE[-3:]
+    # More slots than claims of one job can fill, so that the queue always wants more.
+    await scene.conn.execute("INSERT INTO holdfast.queue (name, concurrency) VALUES ('plain', 1000)")
     for queue in last:
         if not await scene.ended(await scene.probe(queue), seconds=OVERLOOKED):
             return
     crowding = asyncio.create_task(_crowd(scene))
     try:
-        await scene.until("SELECT count(*) >= 1500 FROM holdfast.job")
+        await scene.until("SELECT count(*) >= %s FROM holdfast.job", CROWDED)
         for queue in last:
             if not await scene.ended(await scene.probe(queue), seconds=OVERLOOKED):
                 return
@@ -289,8 +295,8 @@ async def _crowd(scene: Scene) -> None:
     """See to it that there is always more in the first queues than can be done."""
     async with await scene.site.ground.admin() as conn:
         while True:
-            if await value(conn, "SELECT count(*) < 1500 FROM holdfast.job"):
-                await scene.promise(*[Promised(application.plain.new(), "plain") for _ in range(500)])
+            if await value(conn, "SELECT count(*) < %s FROM holdfast.job", CROWDED):
+                await scene.promise(*[Promised(application.plain.new(UNPACED), "plain")] * (CROWDED // 2))
             await asyncio.sleep(LOOK_EVERY)
 
 

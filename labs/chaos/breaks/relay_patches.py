@@ -12,6 +12,7 @@ from holdfast._relay.publisher import DeliveryResult, LeaseOver, Publisher
 from holdfast._store.event import Cut, read_events
 from holdfast._store.statement import Statement
 from holdfast._store.subscription import advance_position, join_subscription
+from labs.chaos.breaks.mistake import substitute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +45,7 @@ def move_before_the_confirmation() -> None:
             await self._move(page.after, DeliveryResult(0, [], {}))
             confirmed += (await self._publisher.hand_over(page.events)).confirmed
 
-    Partition.hand_over_all = hand_over_all  # type: ignore[method-assign]
+    substitute(Partition, "hand_over_all", hand_over_all)
 
 
 def feed_in_two_transactions() -> None:
@@ -66,7 +67,7 @@ def feed_in_two_transactions() -> None:
         self._participation.confirmed(len(page.events))
         return len(page.events)
 
-    FeedPartition.hand_over_all = hand_over_all  # type: ignore[method-assign]
+    substitute(FeedPartition, "hand_over_all", hand_over_all)
 
 
 def number_without_time() -> None:
@@ -76,7 +77,7 @@ def number_without_time() -> None:
         event_id, message, trace = message_of(self, event)
         return event_id, replace(message, id=f"{self._identity}-{event_id}"), trace
 
-    Publisher._outgoing = timeless  # type: ignore[method-assign]
+    substitute(Publisher, "_outgoing", timeless)
 
 
 def _as_json(page: LogPage) -> str:

@@ -1,4 +1,4 @@
-"""The results of the last run of all broken builds, kept beside the code for the report."""
+"""The last result of each broken build, kept beside the code for the report."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ class Result:
     """The checks that spoke."""
     sound: bool
     """A sound build went through the same play, and no check spoke."""
+    day: str
+    """The day on which it was tried, in UTC."""
 
     @property
     def caught(self) -> bool:
@@ -41,10 +43,11 @@ def read() -> list[Result]:
 
 def table() -> str:
     """Return the results as Markdown."""
-    lines = ["| broken build | what happens to it | caught by | sound build |", "|---|---|---|---|"]
+    lines = ["| broken build | what happens to it | caught by | sound build | tried on |", "|---|---|---|---|---|"]
     for result in read():
         others = [check for check in result.checks if check != result.expected]
         caught = f"**{result.expected}**" if result.caught else f"NOT by {result.expected}"
         by = "; ".join([caught, *others])
-        lines.append(f"| {result.build} | {result.play} | {by} | {'silent' if result.sound else 'NOT SILENT'} |")
+        sound = "silent" if result.sound else "NOT SILENT"
+        lines.append(f"| {result.build} | {result.play} | {by} | {sound} | {result.day} |")
     return "\n".join(lines) + "\n"

@@ -18,6 +18,8 @@ import psycopg
 
 from labs.chaos import events
 from labs.chaos.breaks import SOUND
+from labs.chaos.breaks.mistake import NOTE
+from labs.chaos.breaks.patches import PATCHES
 from labs.chaos.evidence import Evidence, gather, note_arrivals
 from labs.chaos.fault import Site
 from labs.chaos.fleet import Fleet
@@ -237,6 +239,8 @@ class Stage:
                 calm = [(begun, time.monotonic())]
                 for replica in fleet.replicas:
                     replica.kill()
+            if build in PATCHES and not (folder / NOTE).exists():
+                return [Violation("the mistake was not made", 1, ())]
             arrivals = [one for one in await broker.arrivals() if one.place not in scene.lost] if play.events else []
             return scene.seen + await asyncio.to_thread(self._judge, scene, play, calm, arrivals)
 

@@ -1,17 +1,23 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import pytest_asyncio
 
+from labs.chaos.breaks import plays
 from labs.chaos.breaks.builds import BUILDS, Build
 from labs.chaos.breaks.patches import PATCHES
 from labs.chaos.breaks.results import read
 from labs.chaos.breaks.scene import Stage
+from labs.chaos.fleet import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    import psycopg
 
     from labs.chaos.breaks.scene import Play
 
@@ -52,6 +58,30 @@ async def test_each_build_is_broken_once() -> None:
     assert len({build.name for build in BUILDS}) == len(BUILDS)
     for build in BUILDS:
         assert bool(build.changes) != (build.name in PATCHES), build.name
+
+
+async def test_each_mistake_in_sql_can_be_made(conn: psycopg.Connection[Any]) -> None:
+    for build in BUILDS:
+        with conn.transaction(force_rollback=True):
+            build.prepare(conn)
+
+
+async def test_each_mistake_in_python_can_be_made() -> None:
+    code = (
+        "import os; from labs.chaos.breaks import apply; from labs.chaos.breaks.patches import PATCHES\n"
+        "for name in PATCHES:\n"
+        "    if not os.fork(): apply(name); os._exit(0)\n"
+        "    assert os.wait()[1] == 0, name"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, cwd=ROOT)
+    assert await process.wait() == 0
+
+
+@pytest.mark.prove
+async def test_a_mistake_that_is_not_made_is_not_caught(stage: Stage) -> None:
+    # This play has neither a relay nor a feed.
+    (found,) = await stage.play(plays.STUMBLING, "message ids without a time")
+    assert found.check == "the mistake was not made"
 
 
 async def test_the_report_has_all_of_them_caught() -> None:
