@@ -56,6 +56,7 @@ export interface AttemptLine {
   due_at: string | null;
   waited: number | null;
   app_version: string | null;
+  log: string | null;
 }
 
 export interface AuditLine {

@@ -20,6 +20,8 @@ export interface Step {
   /** The version of the application that ran it. */
   version?: string | null;
   traceback?: string | null;
+  /** What the handler logged last. */
+  log?: string | null;
   /** Jobs and chains to go to. */
   jobs?: string[];
   chains?: string[];
@@ -100,6 +102,7 @@ function attempt(line: AttemptLine, job: JobStory): Step {
     waited: line.waited,
     version: line.app_version,
     traceback: line.traceback,
+    log: line.log,
   };
 }
 
@@ -181,4 +184,31 @@ function afterwards(job: JobStory): Step[] {
 /** The trace id of a `traceparent`; null when it is none. */
 export function traceId(traceparent: string | null): string | null {
   return /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}/.exec(traceparent ?? "")?.[1] ?? null;
+}
+
+/** What to tell others of a job that failed: what, how often, where and why. */
+export function incidentNote(job: JobStory, link: string): string {
+  const last = job.attempts.at(-1);
+  const runs = job.attempts.map(
+    ({ attempt, outcome, ended_at, worker_name, worker, app_version, error_code }) =>
+      [
+        `- attempt ${attempt} ${outcome}`,
+        ended_at,
+        worker_name ?? worker,
+        app_version && `version ${app_version}`,
+        error_code,
+      ]
+        .filter(Boolean)
+        .join(", "),
+  );
+  return [
+    `Job ${job.id}, ${job.kind} in ${job.queue}: ${job.status}`,
+    link,
+    `${job.error_code}: ${job.error}`,
+    runs.join("\n"),
+    last?.traceback,
+    last?.log && `Log:\n${last.log}`,
+  ]
+    .filter(Boolean)
+    .join("\n\n");
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { AttemptLine, JobStory, StepLine } from "../src/openapi";
-import { told, traceId } from "../src/story";
+import { incidentNote, told, traceId } from "../src/story";
 import { job } from "./job";
 
 const attempt = (number: number, outcome: AttemptLine["outcome"]): AttemptLine => ({
@@ -17,6 +17,7 @@ const attempt = (number: number, outcome: AttemptLine["outcome"]): AttemptLine =
   due_at: null,
   waited: null,
   app_version: null,
+  log: null,
 });
 const titles = (story: JobStory) => told(story).map((step) => step.title);
 
@@ -145,5 +146,39 @@ describe("the trace", () => {
     );
     expect(traceId("nonsense")).toBeNull();
     expect(traceId(null)).toBeNull();
+  });
+});
+
+describe("an incident note", () => {
+  it("says what failed, each time, where, and what was logged last", () => {
+    const first = { ...attempt(1, "retry"), worker_name: "web-2", app_version: "7.1", error_code: "OSError" };
+    const last = {
+      ...first,
+      ...attempt(2, "failed"),
+      traceback: "in send\nOSError: no",
+      log: "INFO shop: 7",
+    };
+    const failed = job({
+      status: "failed",
+      error_code: "OSError",
+      error: "no",
+      attempts: [first, { ...last, worker: null }],
+    });
+    expect(incidentNote(failed, "https://ops.example/#/jobs/7").split("\n")).toEqual([
+      "Job 7, a.b in default: failed",
+      "",
+      "https://ops.example/#/jobs/7",
+      "",
+      "OSError: no",
+      "",
+      "- attempt 1 retry, 2026-07-03T12:01:00Z, web-2, version 7.1, OSError",
+      "- attempt 2 failed, 2026-07-03T12:02:00Z",
+      "",
+      "in send",
+      "OSError: no",
+      "",
+      "Log:",
+      "INFO shop: 7",
+    ]);
   });
 });

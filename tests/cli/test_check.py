@@ -153,19 +153,25 @@ def test_show_says_that_no_live_worker_takes_a_job(database: str, conn: psycopg.
     assert wait["code"] == "turn"
 
 
-def test_show_prints_the_last_traceback_and_how_long_attempts_ran(database: str, conn: psycopg.Connection[Any]) -> None:
+def test_show_prints_the_last_traceback_the_last_log_and_how_long_attempts_ran(
+    database: str, conn: psycopg.Connection[Any]
+) -> None:
     worker = Worker(conn)
     (made,) = enqueue(conn, job("k"))
     traced = "  File 'shop.py', line 1, in send\nOSError: no \x1b[31mroute"
     for outcome in (RETRIED, FAILED):
         [claimed] = worker.claim()
-        run_sync(conn, finish_jobs(worker.id, [Ending(claimed, outcome, 1.5, f"{traced} {claimed.attempt}")]))
+        ending = Ending(claimed, outcome, 1.5, f"{traced} {claimed.attempt}")
+        ending.log = f"INFO shop: try {claimed.attempt}"
+        run_sync(conn, finish_jobs(worker.id, [ending]))
     output = holdfast("jobs", "show", str(made), database=database).out
     assert "ATTEMPT  OUTCOME  DUE" in output
     assert output.count("  1.5 s  ") == 2
     assert "\nTraceback of attempt 2\n    File 'shop.py', line 1, in send\n  OSError: no \\x1b[31mroute 2\n" in output
+    assert "\nLog of attempt 2\n  INFO shop: try 2\n" in output
     story = holdfast("jobs", "show", "--json", str(made), database=database).json
     assert [one["traceback"] for one in story["attempts"]] == [f"{traced} 1", f"{traced} 2"]
+    assert [one["log"] for one in story["attempts"]] == ["INFO shop: try 1", "INFO shop: try 2"]
 
 
 def test_no_database() -> None:

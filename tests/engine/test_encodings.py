@@ -15,7 +15,7 @@ from django.db import connection, transaction
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from holdfast import Holdfast, InvalidEvent, InvalidJob, Job, Retry
+from holdfast import Holdfast, InvalidEvent, InvalidJob, Job, Reschedule, Retry
 from holdfast._engine.runner import Counts, Runner, Tick
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.schedule import Every
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tools.postgres import Server
 
 EURO = "5 €"
+_LOGS = "SELECT log, traceback FROM holdfast.attempt WHERE job_id = %s ORDER BY ended_at"
 app = Holdfast()
 noted = app.event("said", str)
 
@@ -155,6 +156,29 @@ async def test_an_error_that_the_database_cannot_store_is_stored_in_plain_ascii(
             await until(lambda: ledger.statuses() == {"failed": 1})
         assert ledger.attempts(job) == [(1, "retry"), (2, "failed")]
         assert ledger.job(job)[3:5] == ("ValueError", "5 \\u20ac")
+
+
+async def test_a_log_that_the_database_cannot_store_is_given_up_before_the_ending(latin1: str) -> None:
+    app = Holdfast(latin1)
+    seen: list[int] = []
+
+    @app.job("act", retry=Retry(max_attempts=1), keep_logs="info")
+    async def act(job: Job[None], sign: int) -> None:
+        job.log.info("5 %c", sign)
+        seen.append(job.id)
+        if seen.count(job.id) == 1:
+            raise Reschedule(0)
+        raise ValueError("no")
+
+    with Ledger(latin1) as ledger:
+        lost, kept = ledger.enqueue(act.new(ord("€")), act.new(ord("£")))
+        async with app.worker(**QUICK):
+            await until(lambda: ledger.statuses() == {"failed": 2})
+        assert ledger.attempts(lost) == [(1, "reschedule"), (1, "failed")]
+        [(none, no_trace), (also_none, trace)] = ledger.rows(_LOGS, lost)
+        assert (none, no_trace, also_none) == (None, None, None)
+        assert trace.endswith("ValueError: no")
+        assert [log.endswith("holdfast.job: 5 £") for log, _ in ledger.rows(_LOGS, kept)] == [True, True]
 
 
 async def test_a_run_whose_error_the_database_cannot_store_is_recorded_in_plain_ascii(latin1: str) -> None:

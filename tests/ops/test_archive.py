@@ -81,11 +81,11 @@ async def left(history: History, jobs: int = 3) -> int:
         ran_ms="40",
     )
     history.conn.execute(
-        "INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, outcome, attempt, ran_ms, error_code, error) "
+        "INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, outcome, attempt, ran_ms, error_code, error, log) "
         f"SELECT h.id, '{day} 09:00+00'::timestamptz + t.n * interval '1 hour', 7, t.outcome::holdfast.outcome, t.n, "
-        "1500, t.code, t.error FROM holdfast.job_history h, "
-        "(VALUES (1, 'retry', 'SMTPError', 'mailbox full'), (2, 'completed', NULL, NULL)) "
-        "AS t (n, outcome, code, error)"
+        "1500, t.code, t.error, t.log FROM holdfast.job_history h, "
+        "(VALUES (1, 'retry', 'SMTPError', 'mailbox full', 'INFO shop: 7'), (2, 'completed', NULL, NULL, NULL)) "
+        "AS t (n, outcome, code, error, log)"
     )
     first: int = history.value("SELECT min(id) FROM holdfast.job_history")
     await history.export()
@@ -110,6 +110,7 @@ async def test_a_job_that_left_is_read_from_its_file_with_its_attempts(history: 
         (1, "retry", "mailbox full"),
         (2, "completed", None),
     ]
+    assert [a["log"] for a in job["attempts"]] == ["INFO shop: 7", None]
     assert job["attempts"][0]["seconds"] == 1.5
     assert job["payload"] == {"invoice_id": 1, "password": "[redacted]"}
     assert job["redacted_parts"] == ["payload"]

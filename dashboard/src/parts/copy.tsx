@@ -7,7 +7,7 @@ export function Copy({ text, what }: { text: string; what: string }) {
       await navigator.clipboard.writeText(text);
       say(`${what} copied.`);
     } catch {
-      say(`The browser did not let us copy: ${text}`, "warn");
+      say(`The browser did not let us copy: ${text.slice(0, 200)}`, "warn");
     }
   };
   return (

@@ -2,7 +2,7 @@ import { now } from "../clock";
 import { bytes, count, tries } from "../number";
 import type { JobStory } from "../openapi";
 import { to } from "../route";
-import { traceId } from "../story";
+import { incidentNote, traceId } from "../story";
 import { between, coarse, duration } from "../time";
 import { Copy } from "./copy";
 import { Facts } from "./facts";
@@ -22,7 +22,11 @@ export function Story({ story }: { story: JobStory }) {
           <Timeline story={story} />
         </Panel>
         {story.error && (
-          <Panel title="Error" note={story.error_code && <code class="text-bad">{story.error_code}</code>}>
+          <Panel
+            title="Error"
+            note={story.error_code && <code class="text-bad">{story.error_code}</code>}
+            aside={<Copy text={incidentNote(story, location.href)} what="Incident note" />}
+          >
             <pre class="error-text">{story.error}</pre>
           </Panel>
         )}

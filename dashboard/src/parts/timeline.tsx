@@ -48,6 +48,12 @@ export function Timeline({ story }: { story: JobStory }) {
                 <pre class="error-text">{step.traceback}</pre>
               </details>
             )}
+            {step.log && (
+              <details>
+                <summary>Log</summary>
+                <pre class="error-text">{step.log}</pre>
+              </details>
+            )}
             {step.tone === "busy" && story.progress !== null && !step.jobs && (
               <progress max={1} value={story.progress} aria-label="Progress" />
             )}

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from holdfast._model.limit import Limit
     from holdfast._model.schedule import Missed, Schedule
     from holdfast._model.unique import Unique
-    from holdfast._model.work import Lease
+    from holdfast._model.work import Lease, LogLevel
     from holdfast._relay.message import Message as OutgoingMessage
     from holdfast._relay.message import Sink
     from holdfast._relay.subscription import Poison, Start
@@ -87,6 +87,7 @@ class Registry(Declarations):
         limits: Sequence[Limit | str] = (),
         tenant: str | None = None,
         tags: Iterable[str] = (),
+        keep_logs: LogLevel | None = None,
     ) -> Callable[[Callable[P, T]], Kind[P, T]]:
         """Register a handler, `async def` or plain. It receives the job if its first parameter is annotated `Job`.
 
@@ -96,10 +97,11 @@ class Registry(Declarations):
         key for all its jobs, or `Unique.by("customer_id")`; `.options(unique=…)` replaces it. Default: none. `limits`:
         up to three, each a `Limit(concurrency=3)` or the name of an `app.limit`. Default: none. `tenant`: the argument
         by whose values the jobs take turns. Default: none, the oldest is first. `tags`: at most 8 words to find its
-        jobs by. Default: none.
+        jobs by. Default: none. `keep_logs`: keep the last 200 log records, at most 16 KiB, from this level up with each
+        attempt that does not complete. Default: none is kept.
         """
         check_registered_name("app.job", name)
-        work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
+        work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor, keep_logs=keep_logs)
         envelope = Envelope(
             name,
             version,
@@ -133,6 +135,7 @@ class Registry(Declarations):
         limits: Sequence[Limit | str] = (),
         tenant: str | None = None,
         tags: Iterable[str] = (),
+        keep_logs: LogLevel | None = None,
     ) -> Callable[[Callable[[list[Item[A]]], T]], BatchKind[A, T]]:
         """Register a handler that takes several jobs in one call and one slot, as `list[Item[A]]`.
 
@@ -142,7 +145,7 @@ class Registry(Declarations):
         See `job` for the other arguments.
         """
         check_registered_name("app.batch", name)
-        work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, batch=size)
+        work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, batch=size, keep_logs=keep_logs)
         envelope = Envelope(
             name,
             version,
@@ -213,6 +216,7 @@ class Registry(Declarations):
         lease: Lease | Duration | None = None,
         max_runtime: Duration | None = None,
         limits: Sequence[Limit | str] = (),
+        keep_logs: LogLevel | None = None,
     ) -> Subscribe[A]:
         """Register a handler that gets one job per event of these topics.
 
@@ -221,7 +225,7 @@ class Registry(Declarations):
         arguments but the event. See `job` for the other arguments.
         """
         names = topic_names("app.on", topics)
-        work = work_of(retry=retry, lease=lease, max_runtime=max_runtime)
+        work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, keep_logs=keep_logs)
         envelope = Envelope(name, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[..., T]) -> Kind[..., T]:

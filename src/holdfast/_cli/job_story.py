@@ -108,7 +108,8 @@ def print_story(story: Story, database: str) -> None:
                 for a in attempts
             ],
         )
-        _print_traceback(attempts)
+        _print_last("Traceback", [(line.attempt, line.traceback) for line in attempts])
+        _print_last("Log", [(line.attempt, line.log) for line in attempts])
     else:
         print("\nNo attempt has ended.")
     if story.original is not None:
@@ -150,10 +151,10 @@ def _span(seconds: float | None) -> str | None:
     return None if seconds is None else f"{float(f'{seconds:.3g}'):,g} s"
 
 
-def _print_traceback(attempts: Sequence[AttemptLine]) -> None:
-    """Print the last traceback. All stored ones are in the JSON output."""
-    last = next((attempt for attempt in reversed(attempts) if attempt.traceback), None)
-    if last is not None and last.traceback:
-        print(f"\nTraceback of attempt {last.attempt}")
-        for line in last.traceback.split("\n"):
+def _print_last(what: str, texts: Sequence[tuple[int, str | None]]) -> None:
+    """Print the text of the last attempt that has one. All stored ones are in the JSON output."""
+    attempt, text = next(((attempt, text) for attempt, text in reversed(texts) if text), (0, ""))
+    if text:
+        print(f"\n{what} of attempt {attempt}")
+        for line in text.split("\n"):
             print(f"  {table.text(line)}" if line else "")

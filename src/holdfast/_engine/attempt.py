@@ -6,6 +6,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from holdfast._drivers import run, run_sync
+from holdfast._logs.kept import job_logger
 from holdfast._model.errors import AbortReason, AbortSignal, InvalidStep
 from holdfast._model.step import Steps
 from holdfast._store.finish import Ending
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
     from contextlib import AbstractContextManager
+    from logging import Logger
 
+    from holdfast._logs.kept import KeptLog
     from holdfast._model.connection import AsyncConnection, SyncConnection
     from holdfast._model.job import Blocker, Progress
     from holdfast._model.kind import Kind
@@ -100,7 +103,7 @@ class AttemptSteps(Steps, Protocol):
 class Attempt(Ending):
     """A claim of this worker, from the moment it is taken until its outcome is written.
 
-    `outcome` is set when the attempt has ended, and `traceback` when the outcome is written.
+    `outcome` is set when the attempt has ended, `traceback` and `log` when the outcome is written.
     """
 
     claimed: ClaimedJob
@@ -111,6 +114,9 @@ class Attempt(Ending):
     _: KW_ONLY
     outcome: Outcome = field(init=False)
     traceback: str | None = None
+    log: str | None = None
+    kept: KeptLog | None = None
+    """Its last log records, if its kind keeps them; the attempts of one call share them."""
     held: Held = field(init=False)
     in_loop: bool = field(init=False)
     """Whether the handler is a coroutine, which can be cancelled."""
@@ -195,6 +201,10 @@ class Attempt(Ending):
 
     def complete_sync(self, conn: SyncConnection, result: object) -> None:
         run_sync(conn, self.completer.complete(self, result))
+
+    @property
+    def logger(self) -> Logger:
+        return self.kept or job_logger
 
     def report(self, progress: Progress) -> None:
         self.completer.report(self, progress)

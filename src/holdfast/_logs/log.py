@@ -175,7 +175,7 @@ class HumanFormatter(logging.Formatter):
         self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        fields = [f"{self.in_colour(DIM, f'{name}=')}{_value(value)}" for name, value in _fields(record)]
+        fields = [f"{self.in_colour(DIM, f'{name}=')}{_value(value)}" for name, value in self.fields(record)]
         line = " ".join([self.head(record), _one_line(_masked(_message(record))), *fields])
         below = "\n".join(filter(None, (_exception(record), _lines(record.stack_info or ""))))
         return "\n    ".join([line, *below.splitlines()])
@@ -184,6 +184,10 @@ class HumanFormatter(logging.Formatter):
         """Return the beginning of a line: the time, the level and the logger."""
         level = self.in_colour(COLOURS.get(record.levelname, "0"), f"{record.levelname:<8}")
         return f"{self.in_colour(DIM, _time(record))} {level} {self.in_colour(DIM, f'{record.name}:')}"
+
+    def fields(self, record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
+        """Return what stands behind the message."""
+        return _fields(record)
 
     def in_colour(self, code: str, text: str) -> str:
         """Return the text between the escape codes of this colour, or as it is if there are to be no colours."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
+from holdfast._logs.kept import job_logger
 from holdfast._model.errors import AbortSignal, HoldfastError
 from holdfast._model.story import Story, SyncStory
 
 if TYPE_CHECKING:
+    import logging
     from collections.abc import Mapping
 
     from holdfast._model.connection import AsyncConnection, SyncConnection
@@ -55,6 +56,8 @@ class Run(Protocol):
     def blockers(self) -> tuple[Blocker, ...]: ...
     async def complete(self, conn: AsyncConnection, result: object) -> None: ...
     def complete_sync(self, conn: SyncConnection, result: object) -> None: ...
+    @property
+    def logger(self) -> logging.Logger: ...
     def report(self, progress: Progress) -> None: ...
     @property
     def steps(self) -> Steps: ...
@@ -126,8 +129,11 @@ class Job(Story, Generic[S_co]):
 
     @property
     def log(self) -> logging.Logger:
-        """A logger whose lines carry this job, as those of any logger do while the handler runs."""
-        return logging.getLogger("holdfast.job")
+        """A logger whose lines carry this job, as those of any logger do while the handler runs.
+
+        If the kind has `keep_logs`, they are kept whatever the level of the loggers, and from any thread.
+        """
+        return job_logger if self._run is None else self._run.logger
 
     @property
     def blockers(self) -> tuple[Blocker, ...]:

@@ -11,6 +11,7 @@ from holdfast._model.duration import DAY, MORE_THAN_ZERO, Duration, as_timedelta
 from holdfast._model.retry import Retry
 
 Executor = Literal["thread", "process"]
+LogLevel = Literal["debug", "info", "warning", "error", "critical"]
 
 MOST_IN_A_BATCH = 10_000
 # The default `max_runtime`, in leases.
@@ -71,6 +72,8 @@ class Work:
     """Where a plain function runs. Default: in a thread of the worker."""
     batch: int | None = None
     """The most jobs that a batch handler takes in one call. Default: None, it is not a batch handler."""
+    keep_logs: LogLevel | None = None
+    """The lowest level of records that are kept with an attempt that does not complete. Default: None is kept."""
     in_process: bool = field(init=False, repr=False)
     """Whether the handler runs in a process of its own. A field, because it is read several times for each job."""
 
@@ -81,6 +84,13 @@ class Work:
             raise ValueError(f"executor: expected one of {', '.join(get_args(Executor))}, got {self.executor!r:.40}")
         if self.batch is not None and (type(self.batch) is not int or not 1 <= self.batch <= MOST_IN_A_BATCH):
             raise ValueError(f"size: expected a whole number from 1 to {MOST_IN_A_BATCH}, got {self.batch!r:.40}")
+        if self.keep_logs is not None:
+            if self.keep_logs not in get_args(LogLevel):
+                raise ValueError(
+                    f"keep_logs: expected one of {', '.join(get_args(LogLevel))}, got {self.keep_logs!r:.40}"
+                )
+            if self.executor == "process":
+                raise ValueError('keep_logs: the records of a process do not reach the worker: use executor="thread"')
         object.__setattr__(self, "in_process", self.executor == "process")
 
     def limit(self, lease: Lease) -> dict[str, int]:
@@ -94,17 +104,25 @@ class Work:
         return LEASES_OF_A_RUN * lease.seconds if self.max_runtime is None else self.max_runtime.total_seconds()
 
 
-def work_of(
+def work_of(  # noqa: PLR0913 - one keyword per setting
     *,
     retry: Retry | None,
     lease: Lease | Duration | None,
     max_runtime: Duration | None,
     executor: Executor = "thread",
     batch: int | None = None,
+    keep_logs: LogLevel | None = None,
 ) -> Work:
     """Return the work of a kind from the arguments with which it is registered."""
     held = lease if isinstance(lease, Lease | None) else Lease(lease)
-    return Work(retry=retry, lease=held, max_runtime=longest_run(max_runtime), executor=executor, batch=batch)
+    return Work(
+        retry=retry,
+        lease=held,
+        max_runtime=longest_run(max_runtime),
+        executor=executor,
+        batch=batch,
+        keep_logs=keep_logs,
+    )
 
 
 def longest_run(max_runtime: Duration | None) -> timedelta | None:

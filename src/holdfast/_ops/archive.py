@@ -52,6 +52,7 @@ CHANGEABLE = ("job_history", "job_failed", "event", "run")
 _MOST_FILES = 100
 _MOST_ATTEMPTS = 200
 _MOST_TRACEBACKS = 20
+_MOST_LOGS = 5
 # Of one request to the object store. The thread looks at the clock between two files.
 _REQUEST = timedelta(seconds=5)
 
@@ -226,7 +227,10 @@ def _row(row: Any) -> dict[str, Any]:
 def _attempts(job: dict[str, Any], rows: Iterable[Any]) -> list[AttemptLine]:
     """Return the attempts in the files. A first attempt that completed has no row there, as in the database."""
     given = sorted(rows, key=lambda row: row["ended_at"])[-_MOST_ATTEMPTS:]
-    lines = [_attempt(row, traceback=n >= len(given) - _MOST_TRACEBACKS) for n, row in enumerate(given)]
+    lines = [
+        _attempt(row, traceback=left <= _MOST_TRACEBACKS, log=left <= _MOST_LOGS)
+        for left, row in zip(range(len(given), 0, -1), given, strict=True)
+    ]
     alone = job["attempt"] == 1 and job.get("first_due_at") is None
     if job["status"] == "completed" and alone and job["worker_id"] is not None:
         due, waited = job["available_at"], job.get("waited_ms")
@@ -239,11 +243,11 @@ def _attempts(job: dict[str, Any], rows: Iterable[Any]) -> list[AttemptLine]:
             "claimed_at": None if waited is None else due + timedelta(milliseconds=waited),
             **{name: job[name] for name in ("attempt", "worker_id", "ran_ms")},
         }
-        lines.append(_attempt(first, traceback=False))
+        lines.append(_attempt(first, traceback=False, log=False))
     return lines
 
 
-def _attempt(row: Any, *, traceback: bool) -> AttemptLine:
+def _attempt(row: Any, *, traceback: bool, log: bool) -> AttemptLine:
     ran = row["ran_ms"]
     ended = row["ended_at"].astimezone(UTC)
     due, claimed = (row[name] and row[name].astimezone(UTC) for name in ("due_at", "claimed_at"))
@@ -261,4 +265,5 @@ def _attempt(row: Any, *, traceback: bool) -> AttemptLine:
         due_at=due,
         waited=(claimed - due).total_seconds() if claimed and due else None,
         app_version=None,
+        log=row.get("log") if log else None,
     )

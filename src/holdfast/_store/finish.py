@@ -27,7 +27,7 @@ _ID: Callable[[Ending], int] = attrgetter("claimed.id")
 class Ending:
     """How an attempt ended. The worker's Attempt is one: it is written as it is."""
 
-    __slots__ = ("claimed", "outcome", "seconds", "traceback")
+    __slots__ = ("claimed", "log", "outcome", "seconds", "traceback")
 
     def __init__(
         self, claimed: ClaimedJob, outcome: Outcome, seconds: float | None = None, traceback: str | None = None
@@ -37,6 +37,8 @@ class Ending:
         self.seconds: float | None = seconds
         """How many seconds its handler ran; None: unknown."""
         self.traceback: str | None = traceback
+        self.log: str | None = None
+        """The last log records of its handler, if its kind keeps them."""
 
 
 class Answers(dict[Held, ClaimAnswer]):
@@ -158,6 +160,8 @@ def _ending_json(ending: Ending) -> str:
         fields["ran_ms"] = _ms(ending.seconds)
     if ending.traceback is not None:
         fields["traceback"] = ending.traceback
+    if ending.log is not None:
+        fields["log"] = ending.log
     match ending.outcome:
         case Completed(result, following):
             # Inserted as they are, because both are JSON text already.

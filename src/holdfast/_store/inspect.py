@@ -42,6 +42,8 @@ class AttemptLine(Answer):
     """How many seconds it was due before it started."""
     app_version: str | None
     """The version of the application that ran it; null: not known."""
+    log: ErrorText | None
+    """The last log records of the last five attempts, if the kind has `keep_logs`; a completion keeps none."""
 
 
 class ReplayLine(NamedTuple):

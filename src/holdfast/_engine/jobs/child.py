@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from holdfast._drivers import run, run_sync
 from holdfast._engine.jobs.complete import Completion
 from holdfast._logs.failure import Failure
+from holdfast._logs.kept import job_logger
 from holdfast._logs.log import carry_trace, current_trace
 from holdfast._model.call import IMPORTING
 from holdfast._model.codec import JsonCodec
@@ -31,6 +32,7 @@ from holdfast._store.lease import Held
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from logging import Logger
     from multiprocessing.connection import Connection
 
     from holdfast._engine.attempt import Attempt
@@ -220,6 +222,10 @@ class ChildRun:
         raise InvalidStep(
             'a handler with executor="process" records no steps: its process cannot be suspended: use "thread"'
         )
+
+    @property
+    def logger(self) -> Logger:
+        return job_logger
 
     def report(self, progress: Progress) -> None:
         self._pipe.send(("progress", progress))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast._engine.keeper import Turn
     from holdfast._engine.link import Link
     from holdfast._engine.session import Session
+    from holdfast._model.outcome import Outcome
     from holdfast._store.lease import Held
 
 MOST_AT_ONCE = 1000
@@ -242,7 +243,11 @@ class Finisher:
             return
         del self._held_up[attempt.held]
         # Its texts may be the cause of a refusal, and never of anything else.
-        instead = (plainer(attempt.outcome) if refused else None) or dead_letter(attempt.outcome, exc)
+        instead: Outcome | None
+        if refused and attempt.log is not None:
+            instead, attempt.kept = attempt.outcome, None
+        else:
+            instead = (plainer(attempt.outcome) if refused else None) or dead_letter(attempt.outcome, exc)
         if instead is not None and not lost:
             attempt.outcome = instead
             self._add_part(batch)
@@ -294,6 +299,7 @@ class Finisher:
         for attempt in batch:
             if type(attempt.outcome) is not Completed:
                 attempt.traceback = self._traceback(attempt)
+                attempt.log = attempt.kept.text() if attempt.kept is not None else None
         held_up = self._held_up.get(batch[0].held) if len(batch) == 1 else None
         seconds = min(BATCH_SECONDS * 2.0 ** (min(held_up.failures, 10) if held_up else 0), self._links.timeout / 2)
         careful = cut_off = False

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._logs import log as logs
 from holdfast._logs.failure import Failure
+from holdfast._logs.kept import kept_from
 from holdfast._logs.log import carry_trace, current_trace, id_of, trace_in
 from holdfast._model.batch_kind import Item
 from holdfast._model.errors import Aborted, AbortReason, HoldfastError, InvalidJob, NotCommitted
@@ -80,6 +81,8 @@ class Handlers:
         if job.headers or self.spans is not None:
             self._carry(job.headers, fields)
         logs.context.set(fields)
+        if kind.work.keep_logs is not None:
+            attempt.kept = kept_from(kind.work.keep_logs)
         try:
             if kind.is_async and not self._middlewares:
                 result = await (kind.handler(job, **arguments) if kind.takes_job else kind.handler(**arguments))
@@ -147,6 +150,10 @@ class Handlers:
         if self.spans is not None:
             self._carry({}, fields)
         logs.context.set(fields)
+        if first.kind.work.keep_logs is not None:
+            kept = kept_from(first.kind.work.keep_logs)
+            for attempt in items:
+                attempt.kept = kept
         try:
             handler = partial(first.kind.handler, [*items.values()])
             results = _each_result(await self._called(first, items[first].job, handler), len(items), first.claimed.kind)

@@ -38,16 +38,17 @@ SELECT (SELECT count(*) FROM (SELECT FROM holdfast.job j WHERE j.order_key = s.o
 FROM holdfast.order_stop s WHERE s.order_key = %(key)s AND s.job_id = %(id)s
 
 -- name: list_attempts
--- If there are too many, the latest, and the tracebacks of only the last twenty, because they are long. A first attempt that completed has
+-- If there are too many, the latest, and the tracebacks of only the last twenty and the logs of the last five, because they are long. A first attempt that completed has
 -- no row there: it is read from the job's own row.
 SELECT a.attempt, a.outcome::text, a.ended_at, a.worker_id, w.name, a.error_code, a.error,
     coalesce(a.ended_at - a.ran_ms * interval '1 millisecond', a.claimed_at), a.ran_ms / 1000.0::double precision,
     CASE WHEN row_number() OVER (ORDER BY a.ended_at DESC, a.lock_token DESC) <= 20 THEN a.traceback END, a.due_at,
-    extract(epoch FROM a.claimed_at - a.due_at)::double precision, w.app_version
+    extract(epoch FROM a.claimed_at - a.due_at)::double precision, w.app_version,
+    CASE WHEN row_number() OVER (ORDER BY a.ended_at DESC, a.lock_token DESC) <= 5 THEN a.log END
 FROM (SELECT %(id)s::bigint AS id) AS asked, LATERAL (
-    SELECT t.attempt, t.outcome, t.ended_at, t.worker_id, t.lock_token, t.error_code, t.error, t.ran_ms, t.traceback, t.due_at, t.claimed_at
+    SELECT t.attempt, t.outcome, t.ended_at, t.worker_id, t.lock_token, t.error_code, t.error, t.ran_ms, t.traceback, t.log, t.due_at, t.claimed_at
     FROM holdfast.attempt t WHERE t.job_id = asked.id
-    UNION ALL SELECT h.attempt, 'completed', h.finished_at, h.worker_id, NULL, NULL, NULL, h.ran_ms, NULL, h.available_at,
+    UNION ALL SELECT h.attempt, 'completed', h.finished_at, h.worker_id, NULL, NULL, NULL, h.ran_ms, NULL, NULL, h.available_at,
         h.available_at + h.waited_ms * interval '1 millisecond'
     FROM holdfast.job_history h
     WHERE h.id = asked.id AND h.status = 'completed' AND h.attempt = 1 AND h.first_due_at IS NULL AND h.worker_id IS NOT NULL) AS a

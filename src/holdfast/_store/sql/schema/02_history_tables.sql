@@ -70,6 +70,7 @@ CREATE TABLE holdfast.attempt (
     error_code text,
     error      text,
     traceback  text,                            -- of the error, masked and bounded
+    log        text,                            -- the last records that its handler logged, if its kind keeps them: masked and bounded
     late       boolean DEFAULT nullif(current_setting('holdfast.late', true), '')::boolean
 ) PARTITION BY LIST (late);
 CREATE TABLE holdfast.attempt_days PARTITION OF holdfast.attempt FOR VALUES IN (NULL) PARTITION BY RANGE (ended_at);

@@ -95,7 +95,7 @@ CREATE FUNCTION holdfast.release_strays(worker bigint, ids bigint[], tokens bigi
 BEGIN
     PERFORM holdfast.raise_tokens();
     RETURN QUERY SELECT s.id, s.token, s.answer FROM holdfast.settle_jobs(ARRAY(
-        SELECT ROW (j.id, j.lock_token, j.locked_by, 'released', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
+        SELECT ROW (j.id, j.lock_token, j.locked_by, 'released', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
         FROM holdfast.job j LEFT JOIN unnest(ids, tokens) AS g (id, token) ON g.id = j.id AND g.token = j.lock_token
         WHERE j.status = 'processing' AND j.locked_by = worker AND g.id IS NULL
             AND EXISTS (SELECT FROM holdfast.worker w WHERE w.id = worker AND w.identity = coalesce(release_strays.identity, w.identity)) LIMIT 1000)) AS s;

@@ -18,7 +18,8 @@ CREATE TYPE holdfast.ending AS (
     verdict    holdfast.status,     -- what the job becomes: decided here, from the outcome and the row
     ran_ms     real,                -- how long the handler ran; null: not known
     traceback  text,
-    at         timestamptz          -- when it is to run again, in place of delay_ms
+    at         timestamptz,         -- when it is to run again, in place of delay_ms
+    log        text
 );
 
 -- The common batch: completed, without order keys, limits or blockers, and not itself a blocker. One statement; jobs in it that need more are
@@ -120,7 +121,7 @@ BEGIN
     WITH asked AS MATERIALIZED (
         SELECT g.id, coalesce(g.token, tokens[1]) AS token, g.result, coalesce(ran_all, g.ms) AS ran_ms
         FROM unnest(ids, tokens, results, ran) AS g (id, token, result, ms))
-    SELECT array_agg(ROW (a.id, a.token, worker, 'completed', NULL, a.result, NULL, NULL, NULL, NULL, NULL, NULL, a.ran_ms, NULL, NULL)::holdfast.ending) INTO others
+    SELECT array_agg(ROW (a.id, a.token, worker, 'completed', NULL, a.result, NULL, NULL, NULL, NULL, NULL, NULL, a.ran_ms, NULL, NULL, NULL)::holdfast.ending) INTO others
     FROM asked a
     WHERE a.id NOT IN (SELECT h.id FROM holdfast.job_history h WHERE h.id = ANY (ids) AND h.finished_at = now() AND h.worker_id = worker)
        OR a.token < (SELECT max(o.token) FROM asked o WHERE o.id = a.id);
@@ -177,7 +178,7 @@ BEGIN
     decided AS MATERIALIZED (
         SELECT h.*, CASE WHEN became = 'completed' AND next IS NOT NULL THEN nextval('holdfast.job_id_seq') END AS follower FROM held h)
     SELECT coalesce(array_agg(ROW (id, token, holder, outcome, delay_ms, result, error_code, error, next, forget, follower,
-            became, ran_ms, traceback, at)::holdfast.ending), '{}'),
+            became, ran_ms, traceback, at, log)::holdfast.ending), '{}'),
         coalesce(array_agg(id) FILTER (WHERE order_key IS NOT NULL AND became <> 'pending'), '{}'),
         array_agg(chain_id) FILTER (WHERE became <> 'pending' AND follower IS NULL),
         coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND follower IS NULL AND awaited), '{}'),
@@ -298,7 +299,7 @@ BEGIN
         DELETE FROM holdfast.job j WHERE j.id = ANY (ARRAY(SELECT s.id FROM unnest(settled) AS s WHERE s.verdict <> 'pending')) RETURNING j.*),
     ended AS MATERIALIZED (
         SELECT gone.*, s.verdict, s.outcome, s.result, s.error, s.error_code, s.next, s.next_id, s.ran_ms AS ms, holdfast.waited(gone.available_at, gone.claimed_at) AS waited,
-            s.traceback, coalesce(s.forget, false) AS forget
+            s.traceback, s.log, coalesce(s.forget, false) AS forget
         FROM gone JOIN unnest(settled) AS s ON s.id = gone.id),
     kept AS (
         INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, ran_ms, waited_ms, first_due_at,
@@ -339,9 +340,9 @@ BEGIN
         FROM ended e, LATERAL json_populate_record(NULL::holdfast.new_job, e.next) AS n WHERE e.next_id IS NOT NULL
         ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING),
     attempts AS (
-        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback, due_at, claimed_at)
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback, log, due_at, claimed_at)
         SELECT id, clock, locked_by, lock_token, CASE WHEN outcome = 'lost' THEN 'lost' ELSE verdict::text::holdfast.outcome END,
-            attempt, error_code, error, ms, traceback, available_at, claimed_at
+            attempt, error_code, error, ms, traceback, log, available_at, claimed_at
         FROM ended WHERE (attempt > 1 OR first_due_at IS NOT NULL OR verdict <> 'completed') AND locked_by <> 0)
     INSERT INTO holdfast.tally (minute, jobs, times, outcome, queue, kind)
     SELECT date_trunc('minute', clock), sum(n) FILTER (WHERE ran IS NULL), array_agg(512 * n + coalesce(ran + 256, waited)), verdict::text::holdfast.outcome,
@@ -402,12 +403,12 @@ BEGIN
             last_error_code = coalesce(s.error_code, j.last_error_code), last_error = coalesce(s.error, j.last_error)
         FROM unnest(settled) AS s, held AS was
         WHERE j.id = ANY (ARRAY(SELECT h.id FROM held h)) AND s.id = j.id AND was.id = j.id
-        RETURNING j.id, s.holder, s.token, s.outcome, s.error_code, s.error, s.ran_ms, s.traceback, j.attempt, j.queue, j.kind,
+        RETURNING j.id, s.holder, s.token, s.outcome, s.error_code, s.error, s.ran_ms, s.traceback, s.log, j.attempt, j.queue, j.kind,
             was.available_at AS due_at, was.claimed_at),
     attempts AS (
-        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback, due_at, claimed_at)
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback, log, due_at, claimed_at)
         SELECT id, clock, holder, token, outcome, attempt + CASE WHEN outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
-            error_code, error, ran_ms, traceback, due_at, claimed_at FROM back)
+            error_code, error, ran_ms, traceback, log, due_at, claimed_at FROM back)
     INSERT INTO holdfast.tally (minute, jobs, times, outcome, queue, kind)
     SELECT date_trunc('minute', clock), sum(n) FILTER (WHERE ran IS NULL), array_agg(512 * n + coalesce(ran + 256, waited)), outcome, queue, kind
     FROM (SELECT outcome, queue, kind, holdfast.time_bucket(holdfast.waited(due_at, claimed_at)) AS waited, holdfast.time_bucket(ran_ms) AS ran,
@@ -428,7 +429,7 @@ BEGIN
     END IF;
     RETURN QUERY SELECT * FROM holdfast.settle_jobs(ARRAY(
         SELECT ROW (e.id, e.token, worker, e.outcome, e.delay_ms, e.result, e.error_code, e.error, e.next, NULL, NULL, NULL, e.ran_ms,
-            e.traceback, e.at)::holdfast.ending
+            e.traceback, e.at, e.log)::holdfast.ending
         FROM json_populate_recordset(NULL::holdfast.ending, endings::json) AS e));
 END $$;
 

@@ -72,7 +72,7 @@ BEGIN
                                          || CASE x.suspect WHEN 1 THEN 'once' ELSE x.suspect || ' times' END
                  ELSE 'worker ' || coalesce((SELECT w.name FROM holdfast.worker w WHERE w.id = x.locked_by), x.locked_by::text)
                       || ' did not renew the lease' END,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
         FROM (SELECT e.*, coalesce(e.suspect = 0 OR e.id = ANY (had_ended), false) AS in_trial FROM unnest(expired) AS e) AS x,
             LATERAL (SELECT coalesce(delays -> x.kind, delays -> '*', '[0]') AS list) AS d);
     RETURN QUERY

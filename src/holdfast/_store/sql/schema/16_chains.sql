@@ -38,7 +38,7 @@ BEGIN
     END IF;
     PERFORM holdfast.need_read_committed();
     RETURN (SELECT s.answer FROM holdfast.settle_patiently(ARRAY[
-        ROW (job_id, token, worker, 'completed', NULL, result, NULL, NULL, next, NULL, NULL, NULL, ran_ms, NULL, NULL)::holdfast.ending]) AS s);
+        ROW (job_id, token, worker, 'completed', NULL, result, NULL, NULL, next, NULL, NULL, NULL, ran_ms, NULL, NULL, NULL)::holdfast.ending]) AS s);
 END $$;
 
 -- Completes many claimed jobs as complete_job does one, in one statement. `endings` is the text of a JSON array of objects with the fields id,
@@ -49,7 +49,7 @@ CREATE FUNCTION holdfast.complete_batch(worker bigint, endings text) RETURNS TAB
 #variable_conflict use_column
 DECLARE
     given holdfast.ending[] := ARRAY(
-        SELECT ROW (e.id, e.token, worker, 'completed', NULL, e.result, NULL, NULL, e.next, NULL, NULL, NULL, e.ran_ms, NULL, NULL)::holdfast.ending
+        SELECT ROW (e.id, e.token, worker, 'completed', NULL, e.result, NULL, NULL, e.next, NULL, NULL, NULL, e.ran_ms, NULL, NULL, NULL)::holdfast.ending
         FROM json_populate_recordset(NULL::holdfast.ending, endings::json) AS e);
     fault text := (SELECT CASE WHEN g.id IS NULL OR g.token IS NULL OR g.holder IS NULL THEN 'id, token, worker: ids expected, got null'
         ELSE holdfast.next_fault(g.next) END AS said FROM unnest(given) AS g ORDER BY said NULLS LAST LIMIT 1);
@@ -89,7 +89,7 @@ BEGIN
     -- A dead letter that was replayed twice has two live jobs: both end, and one continues.
     PERFORM FROM holdfast.settle_patiently(ARRAY(
         SELECT ROW (l.id, holdfast.take_job(l.id), 0, 'completed', NULL, result, NULL, NULL,
-            CASE WHEN l.id = (live[cardinality(live)]).id THEN next END, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending FROM unnest(live) AS l));
+            CASE WHEN l.id = (live[cardinality(live)]).id THEN next END, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending FROM unnest(live) AS l));
     PERFORM pg_notify('holdfast_' || l.locked_by, format('lost %s %s already_completed', l.id, l.lock_token))
     FROM unnest(live) AS l WHERE l.status = 'processing';
     RETURN 'completed';
@@ -113,7 +113,7 @@ BEGIN
         RETURN 'processing';
     END IF;
     PERFORM FROM holdfast.settle_patiently(ARRAY[ROW (job_id, holdfast.take_job(job_id), 0, 'cancelled', NULL, NULL, 'deleted', NULL, NULL,
-        true, NULL, NULL, NULL, NULL, NULL)::holdfast.ending]);
+        true, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending]);
     RETURN 'deleted';
 END $$;
 
@@ -171,7 +171,7 @@ BEGIN
            OR EXISTS (SELECT FROM holdfast.job_history h WHERE h.id = d AND h.chain_id IS NULL OR h.chain_id = d)
            OR EXISTS (SELECT FROM holdfast.job_failed f WHERE f.id = d AND f.chain_id IS NULL OR f.chain_id = d));
     PERFORM FROM holdfast.settle_patiently(ARRAY(
-        SELECT ROW (l.id, holdfast.take_job(l.id), 0, 'cancelled', NULL, NULL, 'deleted', NULL, NULL, true, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
+        SELECT ROW (l.id, holdfast.take_job(l.id), 0, 'cancelled', NULL, NULL, 'deleted', NULL, NULL, true, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
         FROM unnest(live) AS l));
     WITH gone AS (DELETE FROM holdfast.job_history h WHERE h.id = ANY (ended) RETURNING h.finished_at, h.late)
     SELECT array_agg(g.finished_at) FILTER (WHERE g.late IS NULL) INTO completed_at FROM gone g;

@@ -76,7 +76,7 @@ BEGIN
         AND (target.awaited IS NULL AND target.group_id IS NULL AND target.steps IS NULL OR current_setting('transaction_isolation') = 'read committed')
     THEN
         SELECT s.answer INTO answer FROM holdfast.settle_jobs(ARRAY[ROW (job_id, holdfast.take_job(job_id), 0, 'cancelled', NULL, NULL,
-            'cancelled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending]) AS s;
+            'cancelled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending]) AS s;
         IF answer = 'cancelled' THEN
             RETURN 'cancelled';
         END IF;
