@@ -41,20 +41,19 @@ def _backlog(jobs: int = BACKLOG) -> list[Promised]:
 
 
 async def keys_in_a_backlog(scene: Scene) -> None:
-    """Let the heads of some keys fail once, with many other jobs between those of a key."""
+    """Let the heads of many keys fail once, with other jobs between those of a key.
+
+    Each head is due again behind the backlog. A whole claim that meets the next of its key parks it: not in all keys.
+    """
     jobs: list[Promised] = []
-    for place in range(1, 5):
-        jobs += [
-            Promised(
-                application.keyed.new(0.1, stumbles=True).options(queue="plain", order_key=OrderKey(f"key.{n}")),
-                "keyed",
-                place,
-                f"key.{n}",
-            )
-            for n in range(4)
-        ]
-        jobs += _backlog(300)
+    for group in range(12):
+        jobs += [*_in_keys(group, 1), *_backlog(30), *_in_keys(group, 2), *_backlog(70)]
     await scene.promise(*jobs)
+
+
+def _in_keys(group: int, place: int) -> list[Promised]:
+    job, keys = application.keyed.new(0.1, stumbles=place == 1), [f"key.{group}.{n}" for n in range(4)]
+    return [Promised(job.options(queue="plain", order_key=OrderKey(key)), "keyed", place, key) for key in keys]
 
 
 async def pause_in_a_backlog(scene: Scene) -> None:
