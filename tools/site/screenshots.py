@@ -1,13 +1,12 @@
 """Take the pictures of the documentation site: `python -m tools.site.screenshots`, after `make docs`.
 
-The start page and one page of each part, light and dark, and three of them at a phone's width, into docs/screenshots.
+The start page and one page of each part, light and dark, and three of them at a phone's width, into site/pictures.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tests.kit.chromium import chromium
@@ -17,7 +16,7 @@ from tools.site.check import SITE
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Request
 
-FOLDER = Path(__file__).parent.parent.parent / "docs" / "screenshots"
+FOLDER = SITE / "pictures"
 THEMES = ("light", "dark")
 SCREEN = {"width": 1280, "height": 800}
 PHONE = {"width": 390, "height": 740}
@@ -40,6 +39,7 @@ async def main() -> None:
     """Take them all. Fail if a page asks for anything that is not in the site."""
     if not (SITE / "index.html").is_file():
         sys.exit("there is no built site: run make docs")
+    FOLDER.mkdir(exist_ok=True)
     async with chromium() as browser:
         for theme in THEMES:
             for name, page in PAGES.items():
