@@ -26,9 +26,9 @@ _OUTAGE = range(19, 26)
 _CEDAR = (41, 52)
 _MOVED = {
     "tally": ("minute", ("minute",)),
-    "job_history": ("finished_at", ("finished_at", "created_at", "available_at")),
-    "job_failed": ("finished_at", ("finished_at", "created_at", "available_at")),
-    "attempt": ("ended_at", ("ended_at",)),
+    "job_history": ("finished_at", ("finished_at", "created_at", "available_at", "first_due_at")),
+    "job_failed": ("finished_at", ("finished_at", "created_at", "available_at", "first_due_at")),
+    "attempt": ("ended_at", ("ended_at", "due_at", "claimed_at")),
 }
 
 

@@ -100,7 +100,7 @@ function times(story: JobStory): Named {
     [
       "Took",
       story.finished_at &&
-        `${duration(between(story.first_due_at, story.finished_at))} from first due to ended`,
+        `${duration(Math.max(0, between(story.first_due_at, story.finished_at)))} from first due to ended`,
     ],
   ];
 }

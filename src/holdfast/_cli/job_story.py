@@ -134,7 +134,7 @@ def _times(story: Story) -> Iterator[str]:
             parts.append(f"{word} {_span(job[name] / 1000)}")
     if job.get("finished_at"):
         took = _time(job["finished_at"]) - _time(job.get("first_due_at") or job["available_at"])
-        parts.append(f"took {_span(took.total_seconds())} from first due to ended")
+        parts.append(f"took {_span(max(0.0, took.total_seconds()))} from first due to ended")
     if parts:
         line = ", ".join(parts)
         attempts = len(story.attempts) + bool(running)
