@@ -42,7 +42,7 @@ def main() -> None:
 def migrate(url: str) -> None:
     with psycopg.connect(url) as conn:
         holdfast.migrate(conn)
-        conn.execute(files(__package__).joinpath("tables.sql").read_bytes())
+        conn.execute(files("support").joinpath("tables.sql").read_bytes())
 
 
 async def ask_question(customer_id: int, question: str) -> int:

@@ -1,7 +1,7 @@
 """A model that follows a script, behind an API like that of OpenAI: to try the example without an account."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -38,7 +38,7 @@ class ScriptedModel:
         """How many tokens a request takes."""
 
     @contextmanager
-    def serving(self, port: int = 0) -> Iterator[str]:
+    def serving(self, port: int = 0) -> Generator[str]:
         """Return the address of the API."""
         model = self
 
@@ -58,8 +58,8 @@ class ScriptedModel:
                 self.end_headers()
                 self.wfile.write(data)
 
-            def log_message(self, *_: object) -> None:
-                pass
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name that it overrides
+                """Log nothing."""
 
         with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
             thread = Thread(target=server.serve_forever)

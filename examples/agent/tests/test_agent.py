@@ -18,7 +18,7 @@ from tests.kit.pace import QUICK
 from tests.kit.waiting import until, until_true
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator
 
     from examples.agent.support.scripted import ScriptedModel
 
@@ -38,13 +38,13 @@ def _of_the_test(database: str) -> None:
 
 
 @pytest.fixture
-def ledger(database: str) -> Iterator[Ledger]:
+def ledger(database: str) -> Generator[Ledger]:
     with Ledger(database) as ledger:
         yield ledger
 
 
 @contextmanager
-def mortal(moment: str) -> Iterator[subprocess.Popen[str]]:
+def mortal(moment: str) -> Generator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "tests.contrib.mortal_agent", moment]
     process = subprocess.Popen(  # noqa: S603 - of this checkout
         command, env=os.environ | {"DATABASE_URL": app.url}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
