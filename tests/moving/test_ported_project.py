@@ -83,6 +83,8 @@ async def test_the_port_ends_as_celery_did(database: str, monkeypatch: pytest.Mo
     queues = {"default": 8, "processes": 1}
     async with app.worker(queues=queues, **QUICK):
         found = {name: await ended(handle) for name, handle in handles.items() if name != "expired"}
+    async with await psycopg.AsyncConnection.connect(database) as conn:
+        await conn.execute("SELECT pg_sleep_until(expires_at) FROM holdfast.job WHERE queue = 'late'")
     async with app.worker(queues=queues | {"late": 1}, **QUICK):
         found["expired"] = await ended(handles["expired"])
     async with await psycopg.AsyncConnection.connect(database) as conn:

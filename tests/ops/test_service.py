@@ -76,7 +76,7 @@ def fail(conn: psycopg.Connection[Any], ids: list[int], code: str = "Boom") -> N
         """
         SELECT count(*) FROM holdfast.settle_jobs(ARRAY(
             SELECT ROW (id, 1, 1, 'failed', NULL, NULL, %s::text, 'it broke', NULL, NULL, NULL, NULL, NULL,
-                NULL, NULL)::holdfast.ending
+                NULL, NULL, NULL)::holdfast.ending
             FROM unnest(%s::bigint[]) AS id))
         """,
         [code, ids],

@@ -117,7 +117,8 @@ async def test_an_idle_worker_asks_nothing_for_sleeping_stories(
     monkeypatch.setattr(Link, "_ask", ask_and_note)
     async with app.worker(**MINUTE):
         await until(lambda: ledger.value("SELECT count(*) FROM holdfast.sleeper"))
-        await until(lambda: {"claim_jobs", "look_ahead"} <= {*asked})
+        await until(lambda: {"claim_jobs", "look_ahead", "declare_schedules", "is_bulk_action_open"} <= {*asked})
+        await after(1)  # what a start asks for is over
         asked.clear()
-        await after(3)
+        await after(2)
         assert not LOOKS & {*asked}
