@@ -151,6 +151,8 @@ def test_eight_kinds_of_broken_deployments_are_named_and_none_of_unchanged_code(
 
     def rehearsed(text: str) -> Output:
         module.write_text(text)
+        # Of two texts of the same second and length, Python would take the second one's bytecode for that of the first.
+        shutil.rmtree(module.parent / "__pycache__", ignore_errors=True)
         return holdfast("rehearse", application.app, "--json", database=database, cwd=folder)
 
     same = rehearsed(source)
