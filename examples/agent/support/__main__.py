@@ -2,7 +2,7 @@
 
 import argparse
 import asyncio
-from importlib.resources import files
+from pathlib import Path
 
 import psycopg
 
@@ -42,7 +42,7 @@ def main() -> None:
 def migrate(url: str) -> None:
     with psycopg.connect(url) as conn:
         holdfast.migrate(conn)
-        conn.execute(files("support").joinpath("tables.sql").read_bytes())
+        conn.execute(Path(__file__).with_name("tables.sql").read_bytes())
 
 
 async def ask_question(customer_id: int, question: str) -> int:
